@@ -1,0 +1,45 @@
+/* What the planner says and the executor does: definitions of running tasks and changes of the
+ * merged graph. Plain data; made by the planner, read by the executor. */
+#ifndef BRAID_GRAPH_H
+#define BRAID_GRAPH_H
+#include "engine/op.h"
+#include <stdint.h>
+
+/* Identity of a task: 128-bit hash of everything that decides its output (planner/canon.h). */
+struct sig {
+    uint64_t hi, lo;
+};
+static inline bool sig_equal(struct sig a, struct sig b) { return a.hi == b.hi && a.lo == b.lo; }
+
+enum grouping { GROUP_NONE, GROUP_BY, GROUP_ALL, GROUP_GLOBAL, GROUP_SHUFFLE };
+
+struct link_def {
+    uint64_t from;     /* instance of the parent */
+    uint16_t out_port; /* index into the parent's out_name */
+    uint16_t in_port;  /* index into this task's in_name */
+};
+/* One stage instance to run. Memory belongs to the planner and holds until the executor reports the
+ * instance as freed. */
+struct task_def {
+    uint64_t instance; /* numbered by the plan, never reused */
+    struct sig sig;
+    const struct op_desc *op;
+    const void *config;
+    const char *label; /* "DATAFLOW/TASK" of whoever brought it, for messages */
+    int nin, nout;     /* linked in-ports, read out-ports */
+    const char *const *in_name, *const *out_name;
+    const struct schema *const *in, *const *out;
+    int nby;
+    const int *by;     /* field indexes in in[0] */
+    int nlinks;
+    const struct link_def *links; /* ordered by in_port, then by the user's order */
+};
+/* One step of the plan: parents come before children in `add`, children before parents in
+ * `remove`. Applied between two ticks, at a cut, and committed with the epoch that begins there. */
+struct change {
+    uint64_t version;
+    int nadd, nremove;
+    const struct task_def *const *add;
+    const uint64_t *remove;
+};
+#endif

@@ -1,0 +1,136 @@
+/* Stream logs: topics of partitions of records with offsets, and epochs that commit appended
+ * records, state changes and positions at once. One interface, one conformance suite
+ * (tests/unit/log_suite.c) that every driver passes. Drivers: log_local (files, one process).
+ *
+ * Threads: topic calls, readers and epochs may be used from any thread, each reader and each epoch
+ * by one thread at a time. Commits are ordered by log_commit calls; callbacks run on the driver's
+ * committer thread. */
+#ifndef BRAID_LOG_H
+#define BRAID_LOG_H
+#include "engine/err.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    LOG_RECORD_MAX = 16 << 20,  /* bytes of one value */
+    LOG_NAME_MAX = 249,         /* topic: [A-Za-z0-9._-]+ as in Kafka */
+    LOG_BUF_BYTES = 1 << 20,    /* a payload is closed beyond this */
+    LOG_EPOCH_BYTES = 256 << 20 /* an epoch holds at most this much */
+};
+#define LOG_NULL 0x80000000u /* set in an end: this value or key is null (a tombstone) */
+
+/* A columnar run of records. Value i is values[end(i-1) .. end(i)), ends without LOG_NULL. */
+struct log_rows {
+    uint32_t n;
+    const uint32_t *value_end;
+    const char *values;
+    const uint32_t *key_end; /* NULL: no keys */
+    const char *keys;
+    const int64_t *times;    /* ms; NULL: all have `time` */
+    int64_t time;
+};
+
+/* A payload under construction, then immutable and counted, so that twenty sinks of the same rows
+ * write one buffer. Pooled. */
+struct log_buf {
+    uint32_t n, cap_n;
+    uint32_t *value_end;
+    char *values;
+    uint32_t values_len, values_cap;
+    uint32_t *key_end; /* NULL until the first key */
+    char *keys;
+    uint32_t keys_len, keys_cap;
+    uint32_t crc;      /* of the payload, once sealed */
+    bool sealed;
+    int refs;          /* atomic */
+};
+struct log_buf *log_buf_new(void);
+void log_buf_ref(struct log_buf *b);
+void log_buf_unref(struct log_buf *b);
+/* Room for a value of up to `max` bytes; write there, then log_buf_end(b, len). */
+char *log_buf_room(struct log_buf *b, size_t max);
+void log_buf_end(struct log_buf *b, size_t len);
+void log_buf_key(struct log_buf *b, const char *key, size_t len, bool null); /* of the last value */
+void log_buf_seal(struct log_buf *b);
+void log_buf_rows(const struct log_buf *b, struct log_rows *rows);
+
+/* ---- log and topics ---- */
+enum log_durability { LOG_PROCESS, LOG_POWER };
+struct log_files; /* file layer, replaced by tests to inject faults; see files.h */
+struct log_conf {
+    const char *dir;
+    enum log_durability durability;
+    int64_t segment_bytes; /* 0: 256 MiB */
+    const struct log_files *files; /* NULL: the real ones */
+};
+struct log;
+struct log_topic_conf {
+    uint32_t partitions;     /* 1 so far */
+    int64_t retention_bytes; /* -1: keep all. Whole segments are dropped from the oldest */
+};
+struct log_topic_info {
+    char name[LOG_NAME_MAX + 1];
+    struct log_topic_conf conf;
+    int64_t begin, end; /* partition 0; committed */
+    int64_t bytes;
+};
+int log_open(struct log **log, const struct log_conf *conf, struct err *e);
+/* Waits for running commits. Open readers must be closed before. */
+void log_close(struct log *log);
+int log_topic_create(struct log *log, const char *name, const struct log_topic_conf *conf,
+                     struct err *e); /* ERR_CONFLICT when it exists */
+int log_topic_delete(struct log *log, const char *name, struct err *e);
+int log_topic_info(struct log *log, const char *name, struct log_topic_info *info, struct err *e);
+/* Calls `each` for all topics in name order; stops when it returns non-zero. */
+int log_topic_list(struct log *log, int (*each)(void *, const struct log_topic_info *), void *arg);
+/* First offset appended at or after `ms`; the end if none. */
+int64_t log_offset_at(struct log *log, const char *topic, uint32_t partition, int64_t ms);
+
+/* ---- readers ---- */
+struct log_reader;
+int log_reader_open(struct log *log, const char *topic, uint32_t partition, int64_t offset,
+                    struct log_reader **r, struct err *e);
+/* Up to `max` committed records from the reader's position on. Returns the number (0: none yet) or
+ * negative: ERR_NOTFOUND position below the begin or topic gone, ERR_SYSTEM corrupt segment (e says
+ * file, byte, offsets lost). `rows` points into a mapped segment and holds until the next read or
+ * close. *offset is that of the first. */
+int log_read(struct log_reader *r, uint32_t max, struct log_rows *rows, int64_t *offset,
+             struct err *e);
+int log_seek(struct log_reader *r, int64_t offset, struct err *e);
+void log_reader_close(struct log_reader *r);
+/* `wake` is called (committer thread) after a commit that appended to the topic; unwatch waits for a
+ * running call to end. topic NULL: any. */
+struct log_watch;
+struct log_watch *log_watch(struct log *log, const char *topic, void (*wake)(void *), void *arg);
+void log_unwatch(struct log *log, struct log_watch *w);
+
+/* ---- epochs ---- */
+enum log_outcome {
+    LOG_COMMITTED,
+    LOG_ABORTED, /* confirmed: nothing of it is visible or will be */
+    LOG_UNKNOWN, /* may or may not be durable: reopen the log to find out */
+};
+struct log_epoch;
+struct log_epoch *log_epoch_begin(struct log *log);
+/* Takes a reference to the sealed buffer. Order of calls = order of records. The topic must exist at
+ * commit. `first` (may be NULL) receives the offset of its first record when the epoch commits. */
+int log_epoch_append(struct log_epoch *ep, const char *topic, uint32_t partition,
+                     struct log_buf *buf, int64_t time, int64_t *first);
+/* Sets (value NULL: removes) a state key. Keys are bytes <= 64 KiB, compacted: the last value of
+ * each key is what log_state_each finds after a restart. Positions, plan and counters are state. */
+int log_epoch_state(struct log_epoch *ep, const void *key, uint32_t klen, const void *value,
+                    uint32_t vlen);
+size_t log_epoch_bytes(const struct log_epoch *ep);
+void log_epoch_drop(struct log_epoch *ep); /* instead of commit */
+/* Hands the epoch over (it is freed later); `done` is called exactly once with the outcome. */
+typedef void log_done(void *arg, enum log_outcome outcome, uint64_t commit_no, const struct err *e);
+void log_commit(struct log_epoch *ep, log_done *done, void *arg);
+/* Waits for the outcome. */
+enum log_outcome log_commit_wait(struct log_epoch *ep, uint64_t *commit_no, struct err *e);
+/* Every live state key whose bytes start with `prefix`, as of open. For recovery, before commits. */
+int log_state_each(struct log *log, const void *prefix, uint32_t plen,
+                   int (*each)(void *, const void *key, uint32_t klen, const void *value,
+                               uint32_t vlen),
+                   void *arg, struct err *e);
+#endif
