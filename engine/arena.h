@@ -32,6 +32,6 @@ char *arena_printf(struct arena *a, const char *fmt, ...) __attribute__((format(
 /* Forgets everything but keeps the largest chunk, so that a steady tick never calls malloc. */
 void arena_reset(struct arena *a);
 void arena_free(struct arena *a);
-#define ARENA_NEW(a, T) ((T *)arena_zalloc((a), sizeof(T)))
+#define ARENA_NEW(a, T)      ((T *)arena_zalloc((a), sizeof(T)))
 #define ARENA_ARRAY(a, T, n) ((T *)arena_alloc((a), sizeof(T) * (size_t)(n)))
 #endif

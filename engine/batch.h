@@ -44,13 +44,13 @@ struct column {
 
 /* What a source handed in this tick; shared by every batch that descends from it. */
 struct origin {
-    uint64_t id;         /* instance number of the source or merging task */
-    const char *name;    /* topic, for dead letters */
+    uint64_t id;      /* instance number of the source or merging task */
+    const char *name; /* topic, for dead letters */
     uint32_t partition;
-    uint32_t n;          /* rows the source handed in */
-    int64_t off0;        /* their offsets are off0 .. off0+n-1 */
-    const struct span *raw;     /* their original bytes, n of them; NULL below a merging task */
-    const int64_t *log_time;    /* append time of each, ms; NULL: unknown */
+    uint32_t n;              /* rows the source handed in */
+    int64_t off0;            /* their offsets are off0 .. off0+n-1 */
+    const struct span *raw;  /* their original bytes, n of them; NULL below a merging task */
+    const int64_t *log_time; /* append time of each, ms; NULL: unknown */
     /* Timeline: after the last row of offset off0+i the watermark is wm[i]; never falls.
      * NULL until a time stage has set it. A merging task numbers its points itself: `at` then
      * gives the offset of each (else NULL: off0 + i). */
@@ -71,8 +71,8 @@ struct batch {
     const int64_t *time;       /* event time, ms since 1970; NULL: stream without event time */
     const int64_t *wm;         /* watermark before the row's position; NULL with time NULL */
     const struct origin *origin;
-    struct log_buf *encoded;   /* rows as a log payload, when an encoder made this batch; else NULL.
-                                * Borrowed: whoever keeps it takes a reference */
+    struct log_buf *encoded; /* rows as a log payload, when an encoder made this batch; else NULL.
+                              * Borrowed: whoever keeps it takes a reference */
 };
 
 static inline uint32_t batch_row(const struct batch *b, uint32_t i) {
@@ -87,11 +87,15 @@ static inline int64_t batch_sub(const struct batch *b, uint32_t row) {
 static inline bool bit_get(const uint64_t *bits, uint32_t i) {
     return bits && (bits[i >> 6] >> (i & 63) & 1);
 }
-static inline void bit_set(uint64_t *bits, uint32_t i) { bits[i >> 6] |= (uint64_t)1 << (i & 63); }
+static inline void bit_set(uint64_t *bits, uint32_t i) {
+    bits[i >> 6] |= (uint64_t)1 << (i & 63);
+}
 static inline void bit_clear(uint64_t *bits, uint32_t i) {
     bits[i >> 6] &= ~((uint64_t)1 << (i & 63));
 }
-static inline size_t bits_words(uint32_t n) { return ((size_t)n + 63) / 64; }
+static inline size_t bits_words(uint32_t n) {
+    return ((size_t)n + 63) / 64;
+}
 static inline bool column_null(const struct column *c, uint32_t row) {
     return bit_get(c->nulls, row);
 }

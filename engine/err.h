@@ -17,15 +17,16 @@ enum err_code {
 
 struct err {
     int code;
-    bool retriable;      /* trying again later may help (disk full, broker away) */
-    int line, col;       /* 1-based place in `file`; 0: unknown */
-    long offset;         /* byte offset in `file`; -1: unknown */
-    char file[256];      /* "" when the text did not come from a file */
-    char pointer[256];   /* JSON pointer into the file, "" when there is none */
-    char text[768];      /* what is wrong and what to do; one line, no full stop */
+    bool retriable;    /* trying again later may help (disk full, broker away) */
+    int line, col;     /* 1-based place in `file`; 0: unknown */
+    long offset;       /* byte offset in `file`; -1: unknown */
+    char file[256];    /* "" when the text did not come from a file */
+    char pointer[256]; /* JSON pointer into the file, "" when there is none */
+    char text[768];    /* what is wrong and what to do; one line, no full stop */
 };
 
-#define ERR_INIT { .offset = -1 }
+#define ERR_INIT                                                                                   \
+    { .offset = -1 }
 
 /* Fills `e` (may be NULL) and returns `code`. */
 int err_set(struct err *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

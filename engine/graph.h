@@ -9,7 +9,9 @@
 struct sig {
     uint64_t hi, lo;
 };
-static inline bool sig_equal(struct sig a, struct sig b) { return a.hi == b.hi && a.lo == b.lo; }
+static inline bool sig_equal(struct sig a, struct sig b) {
+    return a.hi == b.hi && a.lo == b.lo;
+}
 
 enum grouping { GROUP_NONE, GROUP_BY, GROUP_ALL, GROUP_GLOBAL, GROUP_SHUFFLE };
 
@@ -30,7 +32,7 @@ struct task_def {
     const char *const *in_name, *const *out_name;
     const struct schema *const *in, *const *out;
     int nby;
-    const int *by;     /* field indexes in in[0] */
+    const int *by; /* field indexes in in[0] */
     int nlinks;
     const struct link_def *links; /* ordered by in_port, then by the user's order */
 };

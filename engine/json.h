@@ -18,20 +18,27 @@ enum jtype { J_NULL, J_BOOL, J_INT, J_REAL, J_STR, J_ARR, J_OBJ };
 enum jevent {
     JE_ERROR = -1, /* syntax: the reader stays here; `r->err` says what and where */
     JE_END = 0,    /* the text ended after one whole value */
-    JE_NULL, JE_BOOL, JE_INT, JE_REAL, JE_STR,
-    JE_ARR, JE_ARR_END, JE_OBJ, JE_OBJ_END,
-    JE_KEY,        /* s,len: the key; the value follows as the next event */
+    JE_NULL,
+    JE_BOOL,
+    JE_INT,
+    JE_REAL,
+    JE_STR,
+    JE_ARR,
+    JE_ARR_END,
+    JE_OBJ,
+    JE_OBJ_END,
+    JE_KEY, /* s,len: the key; the value follows as the next event */
 };
 struct json_reader {
     const char *text, *p, *end;
-    struct arena *arena;  /* for unescaped strings; may be NULL: then escapes go to own scratch,
-                             valid until the next event */
+    struct arena *arena; /* for unescaped strings; may be NULL: then escapes go to own scratch,
+                            valid until the next event */
     enum jevent event;
-    const char *at;       /* first byte of this event's token */
+    const char *at; /* first byte of this event's token */
     bool b;
     int64_t i;
-    double d;             /* also set for JE_INT */
-    const char *s;        /* JE_STR, JE_KEY: unescaped bytes, not NUL-terminated */
+    double d;      /* also set for JE_INT */
+    const char *s; /* JE_STR, JE_KEY: unescaped bytes, not NUL-terminated */
     uint32_t len;
     int depth;
     struct err err;
@@ -51,15 +58,15 @@ void json_place(const char *text, size_t len, size_t off, int *line, int *col);
 
 /* --- tree: for dataflow files and request bodies (small), with the place of every value --- */
 struct jnode {
-    uint8_t type;     /* enum jtype */
+    uint8_t type; /* enum jtype */
     bool b;
     uint32_t off;     /* byte offset of the value in the text */
     uint32_t key_off; /* byte offset of its key; object members only */
     const char *key;  /* NUL-terminated; NULL unless an object member */
     uint32_t klen;
-    uint32_t n;       /* J_ARR, J_OBJ: number of children */
-    uint32_t len;     /* J_STR */
-    uint32_t index;   /* place among its siblings */
+    uint32_t n;     /* J_ARR, J_OBJ: number of children */
+    uint32_t len;   /* J_STR */
+    uint32_t index; /* place among its siblings */
     union {
         int64_t i;     /* J_INT */
         double d;      /* J_REAL; for J_INT use jnode_f64 */

@@ -12,7 +12,13 @@ void key_batch(struct arena *a, const struct batch *b, const int *by, int nby, s
                uint64_t *hash);
 /* Fills one column per key field from a canonical key (for rows fired later, when no row is at
  * hand). `row` of each column's writable arrays; strings point into the key bytes. */
-struct key_value { bool null; int64_t i64; double f64; bool b; struct span str; };
+struct key_value {
+    bool null;
+    int64_t i64;
+    double f64;
+    bool b;
+    struct span str;
+};
 /* Returns 0, or -1 when the bytes are no key of these fields. */
 int key_decode(const struct schema *s, const int *by, int nby, const void *key, uint32_t klen,
                struct key_value *v);

@@ -27,7 +27,7 @@ struct log_rows {
     const char *values;
     const uint32_t *key_end; /* NULL: no keys */
     const char *keys;
-    const int64_t *times;    /* ms; NULL: all have `time` */
+    const int64_t *times; /* ms; NULL: all have `time` */
     int64_t time;
 };
 
@@ -41,9 +41,9 @@ struct log_buf {
     uint32_t *key_end; /* NULL until the first key */
     char *keys;
     uint32_t keys_len, keys_cap;
-    uint32_t crc;      /* of the payload, once sealed */
+    uint32_t crc; /* of the payload, once sealed */
     bool sealed;
-    int refs;          /* atomic */
+    int refs; /* atomic */
 };
 struct log_buf *log_buf_new(void);
 void log_buf_ref(struct log_buf *b);
@@ -61,7 +61,7 @@ struct log_files; /* file layer, replaced by tests to inject faults; see files.h
 struct log_conf {
     const char *dir;
     enum log_durability durability;
-    int64_t segment_bytes; /* 0: 256 MiB */
+    int64_t segment_bytes;         /* 0: 256 MiB */
     const struct log_files *files; /* NULL: the real ones */
 };
 struct log;
@@ -99,8 +99,8 @@ int log_read(struct log_reader *r, uint32_t max, struct log_rows *rows, int64_t 
              struct err *e);
 int log_seek(struct log_reader *r, int64_t offset, struct err *e);
 void log_reader_close(struct log_reader *r);
-/* `wake` is called (committer thread) after a commit that appended to the topic; unwatch waits for a
- * running call to end. topic NULL: any. */
+/* `wake` is called (committer thread) after a commit that appended to the topic; unwatch waits for
+ * a running call to end. topic NULL: any. */
 struct log_watch;
 struct log_watch *log_watch(struct log *log, const char *topic, void (*wake)(void *), void *arg);
 void log_unwatch(struct log *log, struct log_watch *w);
@@ -113,8 +113,9 @@ enum log_outcome {
 };
 struct log_epoch;
 struct log_epoch *log_epoch_begin(struct log *log);
-/* Takes a reference to the sealed buffer. Order of calls = order of records. The topic must exist at
- * commit. `first` (may be NULL) receives the offset of its first record when the epoch commits. */
+/* Takes a reference to the sealed buffer. Order of calls = order of records. The topic must exist
+ * at commit. `first` (may be NULL) receives the offset of its first record when the epoch commits.
+ */
 int log_epoch_append(struct log_epoch *ep, const char *topic, uint32_t partition,
                      struct log_buf *buf, int64_t time, int64_t *first);
 /* Sets (value NULL: removes) a state key. Keys are bytes <= 64 KiB, compacted: the last value of
@@ -128,7 +129,8 @@ typedef void log_done(void *arg, enum log_outcome outcome, uint64_t commit_no, c
 void log_commit(struct log_epoch *ep, log_done *done, void *arg);
 /* Waits for the outcome. */
 enum log_outcome log_commit_wait(struct log_epoch *ep, uint64_t *commit_no, struct err *e);
-/* Every live state key whose bytes start with `prefix`, as of open. For recovery, before commits. */
+/* Every live state key whose bytes start with `prefix`, as of open. For recovery, before commits.
+ */
 int log_state_each(struct log *log, const void *prefix, uint32_t plen,
                    int (*each)(void *, const void *key, uint32_t klen, const void *value,
                                uint32_t vlen),

@@ -21,23 +21,24 @@ enum param_class {
     PARAM_PHYSICAL, /* parallelism, buffers */
     PARAM_LABEL,    /* for people only */
 };
-enum param_type {    /* C type at `offset` of the config struct; JSON form */
-    PT_BOOL,         /* bool */
-    PT_I64,          /* int64_t */
-    PT_F64,          /* double, finite */
-    PT_STR,          /* const char *; NULL when optional and absent */
-    PT_ENUM,         /* int: index into `words` */
-    PT_DURATION,     /* int64_t ms; "10s" */
-    PT_SIZE,         /* int64_t bytes; "64KiB" or a number */
-    PT_FIELD,        /* const char *: name of an input field (the schema rule resolves it) */
-    PT_STRS,         /* struct strs: ["a","b"] (a single string is a list of one) */
-    PT_STRMAP,       /* struct strmap: {"name":"text",…} in the user's order */
-    PT_RANGES,       /* struct ranges: {"temperature":[-12.5,43.1],…}, sorted by name */
-    PT_SCHEMA,       /* const struct schema *: {"a":"f64",…} or the name of a file in RIoTBench's
-                        three-line form (names, units, v|sv) */
-    PT_FILE,         /* struct file *: name of a file; signed by its content */
-    PT_JSON,         /* const struct jnode *: any JSON, signed in canonical form */
-    PT_TIME,         /* struct time_field: {"field":"pickup","unit":"ms"}; unit s|ms|us|rfc3339 */
+enum param_type {              /* C type at `offset` of the config struct; JSON form */
+                  PT_BOOL,     /* bool */
+                  PT_I64,      /* int64_t */
+                  PT_F64,      /* double, finite */
+                  PT_STR,      /* const char *; NULL when optional and absent */
+                  PT_ENUM,     /* int: index into `words` */
+                  PT_DURATION, /* int64_t ms; "10s" */
+                  PT_SIZE,     /* int64_t bytes; "64KiB" or a number */
+                  PT_FIELD, /* const char *: name of an input field (the schema rule resolves it) */
+                  PT_STRS,  /* struct strs: ["a","b"] (a single string is a list of one) */
+                  PT_STRMAP, /* struct strmap: {"name":"text",…} in the user's order */
+                  PT_RANGES, /* struct ranges: {"temperature":[-12.5,43.1],…}, sorted by name */
+                  PT_SCHEMA, /* const struct schema *: {"a":"f64",…} or the name of a file in
+                                RIoTBench's three-line form (names, units, v|sv) */
+                  PT_FILE,   /* struct file *: name of a file; signed by its content */
+                  PT_JSON,   /* const struct jnode *: any JSON, signed in canonical form */
+                  PT_TIME,   /* struct time_field: {"field":"pickup","unit":"ms"}; unit
+                                s|ms|us|rfc3339 */
 };
 enum param_flags {
     PARAM_OPTIONAL = 1, /* may be absent without a default: NULL, empty, or PARAM_UNSET */
@@ -46,12 +47,30 @@ enum param_flags {
 };
 #define PARAM_UNSET INT64_MIN /* absent optional I64, DURATION, SIZE; an absent F64 is NaN */
 
-struct strs { int n; const char *const *v; };
-struct strpair { const char *name, *text; const struct jnode *at; };
-struct strmap { int n; const struct strpair *v; };
-struct range { const char *name; double lo, hi; };
-struct ranges { int n; const struct range *v; };
-struct time_field { const char *field; int unit; }; /* field NULL: absent */
+struct strs {
+    int n;
+    const char *const *v;
+};
+struct strpair {
+    const char *name, *text;
+    const struct jnode *at;
+};
+struct strmap {
+    int n;
+    const struct strpair *v;
+};
+struct range {
+    const char *name;
+    double lo, hi;
+};
+struct ranges {
+    int n;
+    const struct range *v;
+};
+struct time_field {
+    const char *field;
+    int unit;
+}; /* field NULL: absent */
 enum time_unit { TIME_S, TIME_MS, TIME_US, TIME_RFC3339 };
 extern const char *const time_unit_words[]; /* "s" "ms" "us" "rfc3339" NULL */
 /* A file a config names. Its bytes are loaded before open() and live as long as the task. */
@@ -79,18 +98,18 @@ enum { OP_PORTS_MAX = 64, OP_BY_MAX = 16 };
 /* What check-and-schema sees. Pure; reports every error it finds with plan_error. */
 struct op_plan {
     const void *config;
-    int nin;                           /* in-ports that are linked */
-    const char *const *in_name;        /* their names */
-    const struct schema *const *in;    /* their schemas */
-    int nout;                          /* out-ports (OP_ANY_PORTS: those that somebody reads) */
+    int nin;                        /* in-ports that are linked */
+    const char *const *in_name;     /* their names */
+    const struct schema *const *in; /* their schemas */
+    int nout;                       /* out-ports (OP_ANY_PORTS: those that somebody reads) */
     const char *const *out_name;
-    const struct schema **out;         /* to fill; lives in `arena` */
-    int nby;                           /* grouping keys of the first in-port */
+    const struct schema **out; /* to fill; lives in `arena` */
+    int nby;                   /* grouping keys of the first in-port */
     const char *const *by;
-    bool in_time;                      /* the first in-port carries event time */
+    bool in_time; /* the first in-port carries event time */
     struct arena *arena;
     int errors;
-    void *user;                        /* the planner's */
+    void *user; /* the planner's */
     void (*report)(struct op_plan *, const char *param, const char *key, const char *text);
 };
 /* Error at /config/PARAM[/KEY]; param NULL: at the task. */
@@ -101,7 +120,7 @@ void plan_error(struct op_plan *p, const char *param, const char *key, const cha
 int plan_field(struct op_plan *p, int port, const char *param, const char *key, const char *name,
                unsigned mask);
 #define TYPE_BIT(t) (1u << (t))
-#define TYPES_NUM (TYPE_BIT(TYPE_I64) | TYPE_BIT(TYPE_F64))
+#define TYPES_NUM   (TYPE_BIT(TYPE_I64) | TYPE_BIT(TYPE_F64))
 
 /* Lowering: `source`, `sink` and the parse tasks are faces for chains of inner stages (read ->
  * decode -> time; encode -> append), each with a signature of its own, so that two users who differ
@@ -118,29 +137,32 @@ struct op_lower {
 };
 
 /* ---- run time ---- */
-struct op_counts { /* rows; in = passed + filtered + late + rejected + absorbed, out = passed + made */
-    uint64_t in, out; /* kept by the executor */
+struct op_counts { /* rows; in = passed + filtered + late + rejected + absorbed, out = passed + made
+                    */
+    uint64_t in, out;                                          /* kept by the executor */
     uint64_t passed, made, filtered, late, rejected, absorbed; /* kept by the operator */
 };
 struct op_ctx {
     const struct op_desc *desc;
     const void *config;
     int nin, nout;
-    const struct schema *const *in;  /* by linked in-port, as in op_plan */
+    const struct schema *const *in; /* by linked in-port, as in op_plan */
     const struct schema *const *out;
     const char *const *in_name, *const *out_name;
     int nby;
-    const int *by;                   /* field indexes in in[0] */
+    const int *by; /* field indexes in in[0] */
     uint64_t instance;
-    struct arena *arena;             /* the tick's: dead at its end */
+    struct arena *arena; /* the tick's: dead at its end */
     struct op_counts *count;
     /* The operator's wish: call watermark() once the watermark reaches this (TIME_MAX: only at the
      * end). Rows arriving meanwhile are handed in as large batches. */
     int64_t next_timer;
-    int64_t wm;                      /* watermark reached so far, for OP_TIMERS operators */
-    struct task *task;               /* the executor's */
+    int64_t wm;        /* watermark reached so far, for OP_TIMERS operators */
+    struct task *task; /* the executor's */
 };
-static inline void *op_alloc(struct op_ctx *c, size_t size) { return arena_alloc(c->arena, size); }
+static inline void *op_alloc(struct op_ctx *c, size_t size) {
+    return arena_alloc(c->arena, size);
+}
 /* Hands a batch (in the tick's arena, schema ctx->out[port]) to all readers. Empty batches are
  * allowed and dropped. Does not touch counts except `out`. */
 void op_emit(struct op_ctx *c, int port, const struct batch *b);
@@ -148,8 +170,8 @@ void op_emit(struct op_ctx *c, int port, const struct batch *b);
  * a short stable word ("out_of_range"). Formatting costs ~1 us: only for bad rows. */
 void op_reject(struct op_ctx *c, const struct batch *b, uint32_t row, const char *code,
                const char *fmt, ...) __attribute__((format(printf, 5, 6)));
-/* Opens keyed table `table` (0..STATE_TABLES-1) in open(): values of fixed size `vsize` (zeroed when
- * created), or of any size when vsize is 0. See state.h. */
+/* Opens keyed table `table` (0..STATE_TABLES-1) in open(): values of fixed size `vsize` (zeroed
+ * when created), or of any size when vsize is 0. See state.h. */
 struct state *op_state(struct op_ctx *c, int table, uint32_t vsize);
 
 enum op_flags {
@@ -212,7 +234,8 @@ const struct op_desc *ops_find(const char *name);
 const char *ops_nearest(const char *name); /* never an inner stage */
 
 /* ---- configs from JSON (params.c) ---- */
-/* Finds the file a config names; fills *f (data may stay NULL when only planning). 0 or negative. */
+/* Finds the file a config names; fills *f (data may stay NULL when only planning). 0 or negative.
+ */
 typedef int file_resolver(void *user, const char *name, struct file *f, struct err *e);
 /* Parses `obj` (an object, or NULL for {}) into `config` (desc->config_size bytes). Reports unknown
  * keys with the nearest name, wrong types, missing and out-of-range values at their place; goes on
