@@ -154,11 +154,25 @@ struct op_ctx {
     uint64_t instance;
     struct arena *arena; /* the tick's: dead at its end */
     struct op_counts *count;
-    /* The operator's wish: call watermark() once the watermark reaches this (TIME_MAX: only at the
-     * end). Rows arriving meanwhile are handed in as large batches. */
+    /* OP_TIMERS: a lower bound of the next time at which something may be due, also counting what
+     * rows not yet seen may create: a window operator keeps the next window boundary after `wm`
+     * here, whether a window is open or not. watermark() is called at the first point of the
+     * timeline whose watermark reaches it; rows up to there come in as large batches. Starts at
+     * TIME_MIN: the first point calls watermark(). */
     int64_t next_timer;
-    int64_t wm;        /* watermark reached so far, for OP_TIMERS operators */
+    int64_t wm;                  /* watermark reached so far; TIME_MIN at first. OP_TIMERS */
+    int64_t fire_off;            /* inside watermark(): offset of the point */
+    const struct origin *origin; /* this tick's, also when no rows come */
+    struct origin *out_origin;   /* what children see; time stages replace it in end() */
+    const struct op_host *host;
     struct task *task; /* the executor's */
+};
+/* The side of the executor that operators call; tests put their own there. */
+struct op_host {
+    void (*emit)(struct op_ctx *c, int port, const struct batch *b);
+    void (*reject)(struct op_ctx *c, const struct batch *b, uint32_t row, const char *code,
+                   const char *text);
+    struct state *(*state)(struct op_ctx *c, int table, uint32_t vsize);
 };
 static inline void *op_alloc(struct op_ctx *c, size_t size) {
     return arena_alloc(c->arena, size);
@@ -173,6 +187,11 @@ void op_reject(struct op_ctx *c, const struct batch *b, uint32_t row, const char
 /* Opens keyed table `table` (0..STATE_TABLES-1) in open(): values of fixed size `vsize` (zeroed
  * when created), or of any size when vsize is 0. See state.h. */
 struct state *op_state(struct op_ctx *c, int table, uint32_t vsize);
+/* A batch of n rows fired by the current watermark, for use inside watermark(): row i was due at
+ * fire[i] (ascending, <= wm) and has event time time[i]. Its position is (fire_off, fire[i]), the
+ * watermark before it fire[i]-1, so that neither depends on how far the watermark jumped. */
+struct batch *op_fire(struct op_ctx *c, int port, uint32_t n, const int64_t *fire,
+                      const int64_t *time, struct column **cols);
 
 enum op_flags {
     OP_DETERMINISTIC = 1,
@@ -209,9 +228,13 @@ struct op_desc {
     int (*open)(void *self, struct op_ctx *c, struct err *e);
     /* `port` counts linked in-ports. Empty batches are not handed in. */
     void (*process)(void *self, struct op_ctx *c, int port, const struct batch *b);
-    /* OP_TIMERS: the watermark has reached `wm`; emit what is due in order of (fire time, canonical
-     * key), using op_fire for positions, then set next_timer. TIME_MAX: the stream ended, flush. */
+    /* OP_TIMERS: the watermark has reached `wm` (= ctx->wm); emit what is due in order of (fire
+     * time, canonical key) with op_fire, then set next_timer > wm. TIME_MAX: the stream ended,
+     * flush. */
     void (*watermark)(void *self, struct op_ctx *c, int64_t wm);
+    /* End of the tick, after its last row and watermark; also in ticks without rows. Time stages
+     * set ctx->out_origin here. NULL: none. */
+    void (*end)(void *self, struct op_ctx *c);
     /* After restore or undo of state: make derived indexes anew from the tables. NULL: none. */
     void (*rebuild)(void *self, struct op_ctx *c);
     /* Turns a value written under state_version-1 into today's; NULL: same form. Writes at most
@@ -219,11 +242,6 @@ struct op_desc {
     int (*load)(int table, const void *old, uint32_t len, void *out, uint32_t cap);
     void (*close)(void *self);
 };
-
-/* A batch of n rows fired by the current watermark: row i fires at time fire[i] (ascending); event
- * time is fire[i] - 1, position (offset of the point, fire[i]). For use inside watermark(). */
-struct batch *op_fire(struct op_ctx *c, int port, uint32_t n, const int64_t *fire,
-                      struct column **cols);
 
 /* ---- registry (ops.c) ---- */
 /* All descriptors, sorted by name; built once at start by ops_init (operators/all.c lists them). */

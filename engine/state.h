@@ -34,6 +34,10 @@ void state_put(struct state *s, const void *key, uint32_t klen, uint64_t hash, c
 /* Either kind. True when the key was there. */
 bool state_drop(struct state *s, const void *key, uint32_t klen, uint64_t hash);
 
+/* For batches of cold keys: first ask for all slots, then for all entries, then find or edit. */
+void state_prefetch_slot(const struct state *s, uint64_t hash);
+void state_prefetch_entry(const struct state *s, uint64_t hash);
+
 uint64_t state_count(const struct state *s);
 uint64_t state_bytes(const struct state *s); /* memory held */
 /* Visits every live key in no order; `it` starts at 0. False at the end. No edits meanwhile. */
