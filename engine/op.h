@@ -263,6 +263,9 @@ int params_parse(const struct op_desc *d, const struct json_doc *doc, const stru
                  struct errs *es);
 /* Fills all defaults. Required parameters stay zero. */
 void params_defaults(const struct op_desc *d, void *config, struct arena *a);
+/* Deep copy of a config into `a`, so that it outlives the document it was read from. The bytes of
+ * files are shared; strpair.at becomes NULL. */
+void params_copy(const struct op_desc *d, void *to, const void *from, struct arena *a);
 /* The semantic parameters as canonical JSON (defaults filled, numbers and keys normalised, files by
  * hash): what is hashed. With `all`, every parameter, secrets as "***": what `show` prints. */
 void params_canonical(const struct op_desc *d, const void *config, bool all, struct sbuf *out);
