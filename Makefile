@@ -8,14 +8,23 @@ CC        ?= gcc
 ifeq ($(origin CC),default)
 CC := gcc
 endif
-O := $(BUILD)$(if $(SANITIZER),/san-$(subst $(comma),-,$(SANITIZER)))
+ifeq ($(origin CXX),default)
+CXX := g++
+endif
+JOBS         ?= $(shell nproc)
+TEST_SCALE   ?= 20
+TEST_TIMEOUT ?= 600
+FUZZ_SECONDS ?= 60
+BENCH        ?= *
 comma := ,
+O := $(BUILD)$(if $(SANITIZER),/san-$(subst $(comma),-,$(SANITIZER)))
 
 PKGS     := libuv jansson libxxhash libmicrohttpd zlib liblz4 libcurl
 CPPFLAGS += -I. -D_GNU_SOURCE
 CFLAGS   += -std=c17 $(OPT) -g -march=$(MARCH) -ffp-contract=off -fno-math-errno -fno-semantic-interposition \
             -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wpointer-arith \
             -pthread -fno-omit-frame-pointer
+CXXFLAGS += -std=c++17 $(OPT) -g -march=$(MARCH) -Wall -Wextra -Werror -pthread
 LDLIBS   += $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lm -pthread
 CPPFLAGS += $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 ifneq ($(SANITIZER),)
@@ -23,32 +32,142 @@ CFLAGS   += -fsanitize=$(SANITIZER) -fno-sanitize-recover=all -DBRAID_SANITIZED
 LDFLAGS  += -fsanitize=$(SANITIZER)
 endif
 
+# Debian packages: to build and run; to test; to lint, fuzz, measure and draw.
+DEPS       := gcc libc6-dev pkg-config libuv1-dev libjansson-dev libxxhash-dev libmicrohttpd-dev zlib1g-dev \
+              liblz4-dev libcurl4-openssl-dev
+DEPS_TEST  := libcmocka-dev python3 locales tzdata
+DEPS_DEV   := clang clang-format clang-tidy cppcheck g++ libsimdjson-dev graphviz mmdebstrap
+
 LIB_SRC  := $(wildcard engine/*.c planner/*.c operators/*.c) $(filter-out cluster/main.c,$(wildcard cluster/*.c))
 LIB_OBJ  := $(LIB_SRC:%.c=$(O)/%.o)
 TEST_SRC := $(wildcard tests/unit/test_*.c)
 TEST_BIN := $(TEST_SRC:tests/unit/%.c=$(O)/tests/%)
 HELP_OBJ := $(patsubst %.c,$(O)/%.o,$(filter-out $(TEST_SRC),$(wildcard tests/unit/*.c)))
-BENCH_BIN := $(patsubst tests/bench/%.c,$(O)/bench/%,$(wildcard tests/bench/bench_*.c))
+BENCH_SRC := $(wildcard tests/bench/bench_*.c tests/bench/bench_*.cc)
+BENCH_BIN := $(sort $(patsubst tests/bench/%,$(O)/bench/%,$(basename $(BENCH_SRC))))
+BENCH_HELP := $(patsubst %.c,$(O)/%.o,$(filter-out $(BENCH_SRC),$(wildcard tests/bench/*.c)))
+FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
+FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=$(O)/fuzz/%)
+# Tests that start threads: these run under ThreadSanitizer too.
+THREAD_TESTS := $(filter $(TEST_BIN:$(O)/tests/%=%),test_log_local test_log_suite test_exec test_http test_server)
+SCRIPTS  := $(wildcard tests/e2e/test_* tests/faults/test_*)
+C_FILES   = $(shell git ls-files '*.c' '*.h' '*.cc')
 
-.PHONY: all test unit clean
-all: $(O)/braid
+.PHONY: all help deps deps-test deps-dev demo test test-run unit test-san test-locale bench fuzz lint fmt compdb \
+        docs fresh clean have-pkgs FORCE
+all: $(O)/braid ## build build/braid (SANITIZER=address,undefined: build/san-address-undefined/braid)
+
+help: ## this list
+	@echo "Targets:"
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 | "sort" }' $(firstword $(MAKEFILE_LIST))
+	@echo; echo "Settings (make NAME=VALUE ...):"
+	@printf '  %-13s %s\n' BUILD '$(BUILD)' CC '$(CC)' OPT '$(OPT)' MARCH '$(MARCH)' SANITIZER '$(or $(SANITIZER),none)' \
+	  JOBS '$(JOBS)' TEST_SCALE '$(TEST_SCALE) (percent of the iterations, sanitized runs)' \
+	  TEST_TIMEOUT '$(TEST_TIMEOUT) (seconds a test program)' FUZZ_SECONDS '$(FUZZ_SECONDS) (a fuzz target)' \
+	  BENCH '$(BENCH) (which benchmarks: bench_NAME)'
+
+# ---- dependencies: apt, only what is missing ----
+missing = $(shell for p in $(1); do dpkg-query -W -f '$${db:Status-Status}\n' $$p 2>/dev/null | grep -qx installed || echo $$p; done)
+define install
+	@m="$(call missing,$(1))"; if [ -z "$$m" ]; then echo "deps: all of them are installed"; else \
+	echo "deps: installing $$m"; s=; [ "$$(id -u)" = 0 ] || s=sudo; \
+	{ $$s apt-get -qq update && $$s env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends $$m; } \
+	>$(BUILD)/deps.log 2>&1 </dev/null || { tail -20 $(BUILD)/deps.log; exit 1; }; fi
+endef
+deps: | $(BUILD) ## install what building and running need (apt, only what is missing)
+	$(call install,$(DEPS))
+deps-test: | $(BUILD) ## the same and what the tests need, with a German locale
+	$(call install,$(DEPS) $(DEPS_TEST))
+	@$(MAKE) --no-print-directory $(BUILD)/locale/de_DE.UTF-8
+deps-dev: deps-test ## the same and what lint, fuzz, bench and docs need
+	$(call install,$(DEPS_DEV))
+# A locale with a decimal comma, in a directory of ours: found through LOCPATH.
+$(BUILD)/locale/de_DE.UTF-8: | $(BUILD)
+	@mkdir -p $(@D)
+	localedef -i de_DE -f UTF-8 $@
+$(BUILD):
+	@mkdir -p $@
+have-pkgs:
+	@pkg-config --exists $(PKGS) || { echo "Libraries are missing: run \`make deps\` first." >&2; exit 1; }
+
+# ---- building ----
 $(O)/braid: $(O)/cluster/main.o $(O)/libbraid.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 $(O)/libbraid.a: $(LIB_OBJ)
 	@rm -f $@
 	ar rcs $@ $^
-$(O)/%.o: %.c
+# Changed flags rebuild everything.
+$(O)/flags: FORCE | have-pkgs
+	@mkdir -p $(@D)
+	@echo '$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) $(LDLIBS)' | cmp -s - $@ || \
+	 echo '$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) $(LDLIBS)' >$@
+$(O)/%.o: %.c $(O)/flags
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+$(O)/%.cc.o: %.cc $(O)/flags
+	@mkdir -p $(@D)
+	$(CXX) $(CPPFLAGS) $(CXXFLAGS) -MMD -MP -c -o $@ $<
 $(O)/tests/%: $(O)/tests/unit/%.o $(HELP_OBJ) $(O)/libbraid.a
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
-$(O)/bench/%: $(O)/tests/bench/%.o $(O)/libbraid.a
+# bench_X is made of bench_X.c, of bench_X.cc (C++, linked with simdjson), or of both.
+.SECONDEXPANSION:
+cc_of = $(patsubst %,$(O)/%.o,$(wildcard tests/bench/$(1).cc))
+c_of  = $(patsubst %.c,$(O)/%.o,$(wildcard tests/bench/$(1).c))
+$(O)/bench/%: $$(call c_of,$$*) $$(call cc_of,$$*) $(BENCH_HELP) $(O)/libbraid.a
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
-unit: $(TEST_BIN)
-	@set -e; for t in $(TEST_BIN); do echo "== $$t"; $$t; done
-clean:
-	rm -rf $(BUILD)
+	$(if $(filter %.cc.o,$^),$(CXX),$(CC)) $(LDFLAGS) -o $@ $^ $(if $(filter %.cc.o,$^),-lsimdjson) $(LDLIBS)
+# A fuzz target: with libFuzzer under clang (see `fuzz`), else with a driver that runs files.
+FUZZING := $(findstring fuzzer,$(SANITIZER))
+$(O)/fuzz/%: $(O)/tests/fuzz/%.o $(if $(FUZZING),,$(O)/tests/fuzz/driver.o) $(O)/libbraid.a
+	@mkdir -p $(@D)
+	$(CC) $(subst fuzzer-no-link,fuzzer,$(LDFLAGS)) -o $@ $^ $(LDLIBS)
+
+# ---- running ----
+demo: ## install, build, and see Braid share work between dataflows (under two minutes after the installs)
+	@$(MAKE) --no-print-directory deps
+	@$(MAKE) --no-print-directory -j$(JOBS) all >$(BUILD)/demo-build.log 2>&1 || { tail -20 $(BUILD)/demo-build.log; exit 1; }
+	@tests/e2e/demo $(BUILD)/braid
+
+# ---- testing ----
+SAN  := $(BUILD)/san-address-undefined
+TSAN := $(BUILD)/san-thread
+names = $(TEST_BIN:$(O)/%=%) $(FUZZ_BIN:$(O)/%=%)
+test: ## install, build and run all tests; ends in `N passed, N failed, N skipped`
+	@$(MAKE) --no-print-directory deps-test
+	@$(MAKE) --no-print-directory test-run
+test-run: ## the same without installing
+	@echo "building ..."
+	@$(MAKE) -s -j$(JOBS) all $(TEST_BIN) $(FUZZ_BIN)
+	@$(MAKE) -s -j$(JOBS) SANITIZER=address,undefined $(names:%=$(SAN)/%)
+	@$(if $(THREAD_TESTS),$(MAKE) -s -j$(JOBS) SANITIZER=thread $(THREAD_TESTS:%=$(TSAN)/tests/%))
+	@$(RUNNER) tidy:tests/tidy $(TEST_BIN:%=unit:%) $(TEST_BIN:%=locale:%) $(FUZZ_BIN:%=corpus:%) \
+	  $(names:%=asan:$(SAN)/%) $(THREAD_TESTS:%=tsan:$(TSAN)/tests/%) $(SCRIPTS:%=script:%)
+RUNNER = tests/run --build $(BUILD) --jobs $(JOBS) --timeout $(TEST_TIMEOUT) --scale $(TEST_SCALE)
+unit: $(TEST_BIN) ## the unit tests alone, as they are built now
+	@$(RUNNER) $(TEST_BIN:%=unit:%)
+test-locale: $(TEST_BIN) $(BUILD)/locale/de_DE.UTF-8 ## the unit tests under de_DE.UTF-8 and Asia/Kathmandu
+	@$(RUNNER) $(TEST_BIN:%=locale:%)
+test-san: ## the unit tests and fuzz corpora under all sanitizers with all iterations
+	@$(MAKE) -s -j$(JOBS) SANITIZER=address,undefined $(names:%=$(SAN)/%)
+	@$(if $(THREAD_TESTS),$(MAKE) -s -j$(JOBS) SANITIZER=thread $(THREAD_TESTS:%=$(TSAN)/tests/%))
+	@$(RUNNER) --scale 100 $(names:%=asan:$(SAN)/%) $(THREAD_TESTS:%=tsan:$(TSAN)/tests/%)
+
+# ---- looking after the code ----
+lint: compdb ## clang-format, clang-tidy, cppcheck and the tidy test
+	clang-format --dry-run -Werror $(C_FILES)
+	tests/tidy
+	cppcheck -q -j$(JOBS) --std=c11 --enable=warning,performance,portability --inline-suppr --error-exitcode=1 \
+	  --suppress=missingIncludeSystem --suppress=normalCheckLevelMaxBranches -I. -D_GNU_SOURCE $(filter %.c,$(C_FILES))
+	printf '%s\n' $(LIB_SRC) $(wildcard cluster/main.c) | xargs -P$(JOBS) -n4 clang-tidy -quiet -p .
+fmt: ## format the code
+	clang-format -i $(C_FILES)
+compdb: ## compile_commands.json for editors
+	@{ echo '['; for f in $(filter %.c,$(C_FILES)); do [ -z "$$n" ] || echo ','; n=1; \
+	  printf '{"directory":"%s","file":"%s","command":"%s"}' '$(CURDIR)' "$$f" '$(CC) $(CPPFLAGS) $(CFLAGS) -c '"$$f"; \
+	  done; echo; echo ']'; } >compile_commands.json
+clean: ## remove what was built
+	rm -rf $(BUILD) compile_commands.json
+FORCE:
 .SECONDARY:
 -include $(shell find $(O) -name '*.d' 2>/dev/null)
