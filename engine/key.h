@@ -11,7 +11,8 @@
 void key_batch(struct arena *a, const struct batch *b, const int *by, int nby, struct span *key,
                uint64_t *hash);
 /* Fills one column per key field from a canonical key (for rows fired later, when no row is at
- * hand). `row` of each column's writable arrays; strings point into the key bytes. */
+ * hand). `row` of each column's writable arrays; strings point into the key bytes
+ * (or into `a` when they hold NULs). */
 struct key_value {
     bool null;
     int64_t i64;
@@ -20,8 +21,8 @@ struct key_value {
     struct span str;
 };
 /* Returns 0, or -1 when the bytes are no key of these fields. */
-int key_decode(const struct schema *s, const int *by, int nby, const void *key, uint32_t klen,
-               struct key_value *v);
+int key_decode(struct arena *a, const struct schema *s, const int *by, int nby, const void *key,
+               uint32_t klen, struct key_value *v);
 /* Bytewise, then by length. */
 int key_compare(struct span a, struct span b);
 #endif
