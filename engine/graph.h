@@ -34,7 +34,8 @@ struct task_def {
     int nby;
     const int *by; /* field indexes in in[0] */
     int nlinks;
-    const struct link_def *links; /* ordered by in_port, then by the user's order */
+    const struct link_def
+        *links; /* ordered by in_port, then by signature: the same for all sharers */
 };
 /* One step of the plan: parents come before children in `add`, children before parents in
  * `remove`. Applied between two ticks, at a cut, and committed with the epoch that begins there. */
@@ -43,5 +44,10 @@ struct change {
     int nadd, nremove;
     const struct task_def *const *add;
     const uint64_t *remove;
+    /* Running OP_ANY_PORTS tasks whose out-ports have grown: the same instance, more out_name and
+     * out at the end. Before `add`: a new child may link to the new port. The former task_def stays
+     * valid until the instance is freed. */
+    int nupdate;
+    const struct task_def *const *update;
 };
 #endif

@@ -197,13 +197,16 @@ enum op_flags {
     OP_DETERMINISTIC = 1,
     OP_KEYED = 2,            /* `by` on its input is meaningful */
     OP_ORDERED = 4,          /* output depends on the order of rows */
-    OP_UNORDERED_INPUTS = 8, /* links of one in-port may be permuted; sorted in the signature */
+    OP_UNORDERED_INPUTS = 8, /* in-ports are interchangeable (commutative): links are sorted by
+                              * signature and dealt to the ports in that order. Several links into
+                              * one in-port are unordered always */
     OP_ANY_PORTS = 16,       /* takes any port names */
     OP_SOURCE = 32,
     OP_SINK = 64,
-    OP_INNER = 128,          /* a stage: users cannot write it */
-    OP_TIMERS = 256,         /* has watermark(); needs event time on its input */
-    OP_EFFECT_EXTERNAL = 512 /* never shared */
+    OP_INNER = 128,           /* a stage: users cannot write it */
+    OP_TIMERS = 256,          /* has watermark(); needs event time on its input */
+    OP_EFFECT_EXTERNAL = 512, /* never shared */
+    OP_SETS_TIME = 1024       /* its output carries event time; so does all below it */
 };
 /* How much of the past matters: decides what `history: own` may share. */
 enum op_memory { MEMORY_NONE, MEMORY_BOUNDED, MEMORY_UNBOUNDED };
