@@ -6,7 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { NUM_I64_MAX_LEN = 20, NUM_F64_MAX_LEN = 26, NUM_TIME_MAX_LEN = 32 };
+/* Bytes of room a writer may use (it stores whole vectors); texts have at most 20, 26 and 32. */
+enum { NUM_I64_MAX_LEN = 36, NUM_F64_MAX_LEN = 40, NUM_TIME_MAX_LEN = 32 };
 
 /* All readers take [p,end), return the byte after the token or NULL if there is none. */
 /* JSON number grammar: -?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?

@@ -1,0 +1,537 @@
+#include "engine/json.h"
+#include "engine/num.h"
+#include <immintrin.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const jtype_names[] = {
+    "null", "a boolean", "an integer", "a number", "a string", "an array", "an object",
+};
+
+enum { /* json_reader.state: what may come next */
+       WANT_VALUE,
+       WANT_VALUE_OR_END, /* after '[' */
+       WANT_KEY,          /* after ',' in an object */
+       WANT_KEY_OR_END,   /* after '{' */
+       WANT_MORE,         /* after a value: ',' or the closing bracket or the end of the text */
+       ENDED,
+};
+
+void json_place(const char *text, size_t len, size_t off, int *line, int *col) {
+    *line = 1;
+    size_t begin = 0;
+    if (off > len)
+        off = len;
+    for (const char *p; (p = memchr(text + begin, '\n', off - begin)) != NULL; ++*line)
+        begin = (size_t)(p - text) + 1;
+    *col = (int)(off - begin) + 1;
+}
+
+/* ---- reader ---- */
+
+static enum jevent fail(struct json_reader *r, const char *at, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+static enum jevent fail(struct json_reader *r, const char *at, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(r->err.text, sizeof r->err.text, fmt, ap);
+    va_end(ap);
+    r->err.code = ERR_INPUT;
+    r->err.offset = at - r->text;
+    json_place(r->text, (size_t)(r->end - r->text), (size_t)r->err.offset, &r->err.line,
+               &r->err.col);
+    r->at = at;
+    return r->event = JE_ERROR;
+}
+static enum jevent unexpected(struct json_reader *r, const char *wanted) {
+    if (r->p == r->end)
+        return fail(r, r->p, "the text ends where %s should be", wanted);
+    unsigned char c = (unsigned char)*r->p;
+    if (c >= 0x20 && c < 0x7f)
+        return fail(r, r->p, "expected %s, found '%c'", wanted, c);
+    if (r->end - r->p >= 3 && memcmp(r->p, "\xef\xbb\xbf", 3) == 0)
+        return fail(r, r->p, "expected %s, found a byte order mark", wanted);
+    return fail(r, r->p, "expected %s, found byte 0x%02x", wanted, c);
+}
+
+void json_open(struct json_reader *r, const char *text, size_t len, struct arena *arena) {
+    memset(r, 0, sizeof *r);
+    r->text = r->p = r->at = text;
+    r->end = text + len;
+    r->arena = arena;
+    r->event = JE_NULL;
+    r->state = WANT_VALUE;
+    r->err.offset = -1;
+}
+void json_close(struct json_reader *r) {
+    free(r->scratch);
+    r->scratch = NULL;
+    r->scratch_cap = 0;
+}
+
+static inline const char *skip_space(const char *p, const char *end) {
+    while (p < end && (*p == ' ' || *p == '\n' || *p == '\r' || *p == '\t'))
+        p++;
+    return p;
+}
+
+/* First byte in [p,end) that is a quote, a backslash or a control byte; *high is set when a byte
+ * >= 0x80 came before it. */
+static inline const char *string_stop(const char *p, const char *end, bool *high) {
+    const __m128i quote = _mm_set1_epi8('"'), slash = _mm_set1_epi8('\\');
+    const __m128i last_control = _mm_set1_epi8(0x1f);
+    for (; end - p >= 16; p += 16) {
+        __m128i v = _mm_loadu_si128((const __m128i *)p);
+        __m128i control = _mm_cmpeq_epi8(_mm_min_epu8(v, last_control), v);
+        __m128i hit =
+            _mm_or_si128(control, _mm_or_si128(_mm_cmpeq_epi8(v, quote), _mm_cmpeq_epi8(v, slash)));
+        unsigned stop = (unsigned)_mm_movemask_epi8(hit), top = (unsigned)_mm_movemask_epi8(v);
+        if (stop) {
+            *high |= (top & ((stop & -stop) - 1)) != 0;
+            return p + __builtin_ctz(stop);
+        }
+        *high |= top != 0;
+    }
+    for (; p < end; p++) {
+        unsigned char c = (unsigned char)*p;
+        if (c == '"' || c == '\\' || c < 0x20)
+            break;
+        *high |= c >= 0x80;
+    }
+    return p;
+}
+
+static int hex4(const char *p, const char *end) {
+    int v = 0;
+    if (end - p < 4)
+        return -1;
+    for (int i = 0; i < 4; i++) {
+        int c = p[i], d = c >= '0' && c <= '9'   ? c - '0'
+                          : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                          : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                                 : -1;
+        if (d < 0)
+            return -1;
+        v = v << 4 | d;
+    }
+    return v;
+}
+static char *put_utf8(char *o, unsigned c) {
+    if (c < 0x80) {
+        *o++ = (char)c;
+    } else if (c < 0x800) {
+        *o++ = (char)(0xc0 | c >> 6);
+        *o++ = (char)(0x80 | (c & 0x3f));
+    } else if (c < 0x10000) {
+        *o++ = (char)(0xe0 | c >> 12);
+        *o++ = (char)(0x80 | (c >> 6 & 0x3f));
+        *o++ = (char)(0x80 | (c & 0x3f));
+    } else {
+        *o++ = (char)(0xf0 | c >> 18);
+        *o++ = (char)(0x80 | (c >> 12 & 0x3f));
+        *o++ = (char)(0x80 | (c >> 6 & 0x3f));
+        *o++ = (char)(0x80 | (c & 0x3f));
+    }
+    return o;
+}
+/* An escape at *p ('\'); appends what it means. False after an error. */
+static bool unescape(struct json_reader *r, const char **p, char **o) {
+    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+    const char *at = *p, *e = at + 1;
+    if (e == r->end)
+        return fail(r, e, "the text ends inside a string"), false;
+    const char *known = *e ? strchr(from, *e) : NULL;
+    if (known) {
+        *(*o)++ = to[known - from];
+        *p = e + 1;
+        return true;
+    }
+    if (*e != 'u')
+        return fail(r, at, "unknown escape in a string"), false;
+    int c = hex4(e + 1, r->end);
+    if (c < 0)
+        return fail(r, at, "\\u needs four hexadecimal digits"), false;
+    e += 5;
+    if (c >= 0xd800 && c < 0xe000) {
+        int low =
+            c < 0xdc00 && r->end - e >= 6 && e[0] == '\\' && e[1] == 'u' ? hex4(e + 2, r->end) : -1;
+        if (low < 0xdc00 || low > 0xdfff)
+            return fail(r, at, "lone surrogate \\u%04x", (unsigned)c), false;
+        c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
+        e += 6;
+    }
+    *o = put_utf8(*o, (unsigned)c);
+    *p = e;
+    return true;
+}
+/* Room for an unescaped string of at most `n` bytes. */
+static char *unescape_room(struct json_reader *r, size_t n) {
+    if (r->arena)
+        return arena_alloc(r->arena, n);
+    if (r->scratch_cap < n) {
+        free(r->scratch);
+        r->scratch = malloc(n);
+        if (!r->scratch)
+            abort();
+        r->scratch_cap = n;
+    }
+    return r->scratch;
+}
+/* The closing quote of a string of which [p,end) is the rest and that has escapes. */
+static const char *closing_quote(const char *p, const char *end) {
+    for (; p < end && *p != '"'; p++)
+        if (*p == '\\' && p + 1 < end)
+            p++;
+    return p;
+}
+/* At an opening quote. Sets s,len and moves behind the closing quote. */
+static bool read_string(struct json_reader *r) {
+    const char *begin = r->p + 1;
+    bool high = false;
+    const char *p = string_stop(begin, r->end, &high);
+    if (p < r->end && *p == '"') {
+        r->s = begin;
+    } else {
+        char *room = unescape_room(r, (size_t)(closing_quote(p, r->end) - begin) + 1), *o = room;
+        const char *from = begin;
+        for (;;) {
+            memcpy(o, from, (size_t)(p - from));
+            o += p - from;
+            if (p == r->end)
+                return fail(r, p, "the text ends inside a string"), false;
+            if (*p == '"')
+                break;
+            if (*p != '\\')
+                return fail(r, p, "control byte 0x%02x in a string: write it as an escape",
+                            (unsigned char)*p),
+                       false;
+            if (!unescape(r, &p, &o))
+                return false;
+            from = p;
+            p = string_stop(p, r->end, &high);
+        }
+        r->s = room;
+        r->len = (uint32_t)(o - room);
+    }
+    if (high && !utf8_valid(begin, p))
+        return fail(r, begin - 1, "invalid UTF-8 in a string"), false;
+    if (r->s == begin)
+        r->len = (uint32_t)(p - begin);
+    r->p = p + 1;
+    return true;
+}
+
+static enum jevent word(struct json_reader *r, const char *w, size_t n, enum jevent ev) {
+    if ((size_t)(r->end - r->p) < n || memcmp(r->p, w, n) != 0)
+        return unexpected(r, "a value");
+    r->p += n;
+    r->state = WANT_MORE;
+    return r->event = ev;
+}
+static enum jevent number(struct json_reader *r) {
+    bool is_int;
+    const char *p = num_parse(r->p, r->end, &is_int, &r->i, &r->d);
+    if (!p)
+        return fail(r, r->p, "malformed number, or one too large for a double");
+    if (p < r->end && (unsigned char)(*p - '0') < 10)
+        return fail(r, r->p, "a number must not begin with 0");
+    r->p = p;
+    r->state = WANT_MORE;
+    return r->event = is_int ? JE_INT : JE_REAL;
+}
+static enum jevent container(struct json_reader *r, uint8_t kind) {
+    if (r->depth == JSON_DEPTH_MAX)
+        return fail(r, r->p, "nested deeper than %d", JSON_DEPTH_MAX);
+    r->stack[r->depth++] = kind;
+    r->p++;
+    r->state = kind == '{' ? WANT_KEY_OR_END : WANT_VALUE_OR_END;
+    return r->event = kind == '{' ? JE_OBJ : JE_ARR;
+}
+static enum jevent close_container(struct json_reader *r) {
+    bool object = r->stack[--r->depth] == '{';
+    r->p++;
+    r->state = WANT_MORE;
+    return r->event = object ? JE_OBJ_END : JE_ARR_END;
+}
+static enum jevent read_value(struct json_reader *r) {
+    if (r->p == r->end)
+        return unexpected(r, "a value");
+    switch (*r->p) {
+    case '{':
+    case '[':
+        return container(r, (uint8_t)*r->p);
+    case '"':
+        if (!read_string(r))
+            return JE_ERROR;
+        r->state = WANT_MORE;
+        return r->event = JE_STR;
+    case 't':
+        r->b = true;
+        return word(r, "true", 4, JE_BOOL);
+    case 'f':
+        r->b = false;
+        return word(r, "false", 5, JE_BOOL);
+    case 'n':
+        return word(r, "null", 4, JE_NULL);
+    default:
+        if (*r->p == '-' || (unsigned char)(*r->p - '0') < 10)
+            return number(r);
+        return unexpected(r, "a value");
+    }
+}
+static enum jevent read_key(struct json_reader *r) {
+    if (r->p == r->end || *r->p != '"')
+        return unexpected(r, r->state == WANT_KEY ? "a key in quotes" : "a key or '}'");
+    if (!read_string(r))
+        return JE_ERROR;
+    r->p = skip_space(r->p, r->end);
+    if (r->p == r->end || *r->p != ':')
+        return unexpected(r, "':'");
+    r->p++;
+    r->state = WANT_VALUE;
+    return r->event = JE_KEY;
+}
+
+enum jevent json_next(struct json_reader *r) {
+    if (r->event == JE_ERROR)
+        return JE_ERROR;
+    if (r->state == ENDED)
+        return JE_END;
+    r->p = skip_space(r->p, r->end);
+    if (r->state == WANT_MORE) {
+        if (r->depth == 0) {
+            if (r->p != r->end)
+                return unexpected(r, "the end of the text");
+            r->at = r->p;
+            r->state = ENDED;
+            return r->event = JE_END;
+        }
+        bool object = r->stack[r->depth - 1] == '{';
+        if (r->p == r->end || (*r->p != ',' && *r->p != (object ? '}' : ']')))
+            return unexpected(r, object ? "',' or '}'" : "',' or ']'");
+        r->at = r->p;
+        if (*r->p != ',')
+            return close_container(r);
+        r->p = skip_space(r->p + 1, r->end);
+        r->state = object ? WANT_KEY : WANT_VALUE;
+    }
+    r->at = r->p;
+    if (r->state == WANT_KEY_OR_END || r->state == WANT_VALUE_OR_END)
+        if (r->p < r->end && *r->p == (r->state == WANT_KEY_OR_END ? '}' : ']'))
+            return close_container(r);
+    if (r->state == WANT_KEY_OR_END || r->state == WANT_KEY)
+        return read_key(r);
+    return read_value(r);
+}
+
+int json_skip(struct json_reader *r) {
+    int depth = r->event == JE_KEY ? r->depth : r->depth - 1;
+    do {
+        if (json_next(r) == JE_ERROR)
+            return ERR_INPUT;
+    } while (r->depth > depth);
+    return 0;
+}
+
+/* ---- tree ---- */
+
+static const char *pointer_text(char *buf, size_t size, size_t *len, const struct jnode *n) {
+    char number[16];
+    const char *s = n->key;
+    size_t l = n->klen;
+    if (!s) {
+        l = (size_t)snprintf(number, sizeof number, "%u", n->index);
+        s = number;
+    }
+    if (*len + 1 < size)
+        buf[(*len)++] = '/';
+    for (size_t i = 0; i < l; i++) {
+        bool escape = s[i] == '~' || s[i] == '/';
+        if (*len + 1 + escape >= size)
+            break;
+        buf[(*len)++] = escape ? '~' : s[i];
+        if (escape)
+            buf[(*len)++] = s[i] == '~' ? '0' : '1';
+    }
+    buf[*len] = 0;
+    return buf;
+}
+const char *jnode_pointer(const struct jnode *n, char *buf, size_t size) {
+    const struct jnode *path[JSON_DEPTH_MAX + 1];
+    int depth = 0;
+    size_t len = 0;
+    for (; n->parent; n = n->parent)
+        path[depth++] = n;
+    buf[0] = 0;
+    while (depth > 0)
+        pointer_text(buf, size, &len, path[--depth]);
+    return buf;
+}
+static void set_file(struct err *e, const struct json_doc *d) {
+    snprintf(e->file, sizeof e->file, "%s", d->file ? d->file : "");
+}
+int json_error(struct errs *es, const struct json_doc *d, const struct jnode *n, bool at_key,
+               const char *fmt, ...) {
+    struct err e = ERR_INIT;
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(e.text, sizeof e.text, fmt, ap);
+    va_end(ap);
+    e.code = ERR_INPUT;
+    set_file(&e, d);
+    if (n) {
+        e.offset = at_key && n->key ? n->key_off : n->off;
+        json_place(d->text, d->len, (size_t)e.offset, &e.line, &e.col);
+        jnode_pointer(n, e.pointer, sizeof e.pointer);
+    }
+    errs_add(es, &e);
+    return ERR_INPUT;
+}
+
+static int by_key_then_place(const void *a, const void *b) {
+    const struct jnode *x = *(struct jnode *const *)a, *y = *(struct jnode *const *)b;
+    int c = memcmp(x->key, y->key, x->klen < y->klen ? x->klen : y->klen);
+    if (c == 0)
+        c = (x->klen > y->klen) - (x->klen < y->klen);
+    return c ? c : (x->index > y->index) - (x->index < y->index);
+}
+static int by_place(const void *a, const void *b) {
+    const struct jnode *x = *(struct jnode *const *)a, *y = *(struct jnode *const *)b;
+    return (x->index > y->index) - (x->index < y->index);
+}
+/* Reports members whose key came before, and unlinks them. O(n log n). */
+static void drop_duplicates(struct json_doc *d, struct jnode *obj, struct errs *es) {
+    if (obj->n < 2)
+        return;
+    struct jnode **v = malloc(obj->n * sizeof *v);
+    if (!v)
+        abort();
+    uint32_t n = 0, bad = 0;
+    for (struct jnode *c = obj->child; c; c = c->next)
+        v[n++] = c;
+    qsort(v, n, sizeof *v, by_key_then_place);
+    for (uint32_t i = 1, first = 0; i < n; i++) {
+        if (v[i]->klen == v[first]->klen && memcmp(v[i]->key, v[first]->key, v[i]->klen) == 0)
+            v[bad++] = v[i]; /* at most overwrites v[first] by one of the same key */
+        else
+            first = i;
+    }
+    qsort(v, bad, sizeof *v, by_place);
+    for (uint32_t i = 0; i < bad; i++)
+        json_error(es, d, v[i], true, "key \"%s\" appears twice in this object", v[i]->key);
+    if (bad) {
+        uint32_t i = 0, index = 0;
+        struct jnode **link = &obj->child;
+        obj->last = NULL;
+        for (struct jnode *c = obj->child; c; c = c->next) {
+            if (i < bad && c == v[i]) {
+                i++;
+                continue;
+            }
+            c->index = index++;
+            *link = obj->last = c;
+            link = &c->next;
+        }
+        *link = NULL;
+        obj->n = index;
+    }
+    free(v);
+}
+
+/* A copy with a NUL, so that C functions can print it. */
+static const char *copy_text(struct arena *a, const struct json_reader *r) {
+    return arena_strndup(a, r->s, r->len);
+}
+static struct jnode *new_node(struct arena *a, const struct json_reader *r, struct jnode *parent) {
+    static const uint8_t type[] = {
+        [JE_NULL] = J_NULL, [JE_BOOL] = J_BOOL, [JE_INT] = J_INT, [JE_REAL] = J_REAL,
+        [JE_STR] = J_STR,   [JE_ARR] = J_ARR,   [JE_OBJ] = J_OBJ,
+    };
+    struct jnode *n = ARENA_NEW(a, struct jnode);
+    n->type = type[r->event];
+    n->off = (uint32_t)(r->at - r->text);
+    n->parent = parent;
+    switch (n->type) {
+    case J_BOOL:
+        n->b = r->b;
+        break;
+    case J_INT:
+        n->i = r->i;
+        break;
+    case J_REAL:
+        n->d = r->d;
+        break;
+    case J_STR:
+        n->s = copy_text(a, r);
+        n->len = r->len;
+        break;
+    default:
+        break;
+    }
+    if (parent) {
+        n->index = parent->n++;
+        if (parent->last)
+            parent->last->next = n;
+        else
+            parent->child = n;
+        parent->last = n;
+    }
+    return n;
+}
+int json_parse(struct json_doc *d, const char *file, const char *text, size_t len, struct arena *a,
+               struct errs *es) {
+    struct json_reader r;
+    struct jnode *open = NULL;
+    const char *key = NULL;
+    uint32_t klen = 0, key_off = 0;
+    int before = es->total;
+    *d = (struct json_doc){ .file = file, .text = text, .len = len };
+    json_open(&r, text, len, NULL);
+    for (enum jevent ev; (ev = json_next(&r)) != JE_END && ev != JE_ERROR;) {
+        if (ev == JE_KEY) {
+            key = copy_text(a, &r);
+            klen = r.len;
+            key_off = (uint32_t)(r.at - text);
+            continue;
+        }
+        if (ev == JE_ARR_END || ev == JE_OBJ_END) {
+            if (ev == JE_OBJ_END)
+                drop_duplicates(d, open, es);
+            open = open->parent;
+            continue;
+        }
+        struct jnode *n = new_node(a, &r, open);
+        n->key = key;
+        n->klen = klen;
+        n->key_off = key_off;
+        key = NULL;
+        klen = key_off = 0;
+        if (!open)
+            d->root = n;
+        if (ev == JE_ARR || ev == JE_OBJ)
+            open = n;
+    }
+    if (r.event == JE_ERROR) {
+        if (open)
+            jnode_pointer(open, r.err.pointer, sizeof r.err.pointer);
+        set_file(&r.err, d);
+        errs_add(es, &r.err);
+        d->root = NULL;
+    }
+    json_close(&r);
+    return es->total == before ? 0 : ERR_INPUT;
+}
+struct jnode *jnode_get(const struct jnode *obj, const char *key) {
+    if (!obj || obj->type != J_OBJ)
+        return NULL;
+    size_t len = strlen(key);
+    for (struct jnode *c = obj->child; c; c = c->next)
+        if (c->klen == len && memcmp(c->key, key, len) == 0)
+            return c;
+    return NULL;
+}
+double jnode_f64(const struct jnode *n) {
+    return n->type == J_INT ? (double)n->i : n->d;
+}
