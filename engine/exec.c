@@ -1,0 +1,503 @@
+#include "engine/exec.h"
+#include "engine/num.h"
+#include "engine/task.h"
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { ALIGN_BYTES = 256 << 20 };
+
+struct exec *exec_new(const struct exec_conf *conf) {
+    struct exec *ex = calloc(1, sizeof *ex);
+    if (!ex)
+        abort();
+    ex->conf = *conf;
+    if (ex->conf.batch_rows == 0 || ex->conf.batch_rows > BATCH_ROWS)
+        ex->conf.batch_rows = BATCH_ROWS;
+    if (ex->conf.align_bytes == 0)
+        ex->conf.align_bytes = ALIGN_BYTES;
+    ex->undo = undo_new();
+    return ex;
+}
+
+struct undo *exec_undo(struct exec *ex) {
+    return ex->undo;
+}
+struct arena *exec_arena(struct exec *ex) {
+    return &ex->arena;
+}
+
+/* ---- tasks ---- */
+
+static void task_free(struct task *t) {
+    if (t->self && t->def->op->close)
+        t->def->op->close(t->self);
+    for (int i = 0; i < TABLE_ALL; i++)
+        state_free(t->table[i]);
+    align_free(t->align);
+    free(t->self);
+    free(t->in);
+    free(t->reach);
+    free(t);
+}
+
+void exec_free(struct exec *ex) {
+    if (!ex)
+        return;
+    for (uint32_t i = ex->ntasks; i-- > 0;)
+        task_free(ex->task[i]);
+    free(ex->task);
+    free(ex->source);
+    free(ex->by_instance);
+    undo_free(ex->undo);
+    arena_free(&ex->arena);
+    free(ex);
+}
+
+static uint64_t instance_slot(uint64_t instance, uint64_t mask) {
+    return instance * 0x9e3779b97f4a7c15u >> 20 & mask;
+}
+
+struct task *exec_find(struct exec *ex, uint64_t instance) {
+    if (!ex->by_instance)
+        return NULL;
+    for (uint64_t i = instance_slot(instance, ex->by_mask);; i = (i + 1) & ex->by_mask) {
+        struct task *t = ex->by_instance[i];
+        if (!t || t->def->instance == instance)
+            return t;
+    }
+}
+
+static void index_put(struct exec *ex, struct task *t) {
+    uint64_t i = instance_slot(t->def->instance, ex->by_mask);
+    while (ex->by_instance[i])
+        i = (i + 1) & ex->by_mask;
+    ex->by_instance[i] = t;
+}
+
+/* Rebuilt whole: when it gets full, and when tasks are freed. */
+static void index_rebuild(struct exec *ex, uint64_t room) {
+    uint64_t n = 16;
+    while (n < room * 2)
+        n *= 2;
+    free(ex->by_instance);
+    ex->by_instance = calloc(n, sizeof *ex->by_instance);
+    if (!ex->by_instance)
+        abort();
+    ex->by_mask = n - 1;
+    for (uint32_t i = 0; i < ex->ntasks; i++)
+        index_put(ex, ex->task[i]);
+}
+
+static void *grow(void *v, uint32_t n, uint32_t *cap, size_t size) {
+    if (n < *cap)
+        return v;
+    *cap = *cap ? *cap * 2 : 8;
+    v = realloc(v, *cap * size);
+    if (!v)
+        abort();
+    return v;
+}
+
+static void exec_add(struct exec *ex, struct task *t) {
+    ex->task = grow(ex->task, ex->ntasks, &ex->cap, sizeof *ex->task);
+    ex->task[ex->ntasks++] = t;
+    if (!ex->by_instance || ex->ntasks * 3 / 2 > ex->by_mask)
+        index_rebuild(ex, ex->ntasks + 8);
+    else
+        index_put(ex, t);
+    if (t->def->op->flags & OP_SOURCE) {
+        ex->source = grow(ex->source, ex->nsources, &ex->sources_cap, sizeof *ex->source);
+        ex->source[ex->nsources++] = t;
+    }
+}
+
+/* Below which sources the task lies: all that reach one of its parents. */
+static bool source_reaches(const struct task *source, const struct task *t) {
+    if (source == t)
+        return true;
+    for (uint32_t i = source->nreach; i-- > 0;)
+        if (source->reach[i] == t)
+            return true;
+    return false;
+}
+
+/* The reach lists are searched from their end: a new task's parents are mostly young. A parent's
+ * single origin makes the search unnecessary in the common case. */
+static void exec_reach(struct exec *ex, struct task *t) {
+    for (uint32_t s = 0; s < ex->nsources; s++) {
+        struct task *src = ex->source[s];
+        bool below = false;
+        for (int i = 0; i < t->def->nlinks && !below; i++) {
+            struct task *from = t->in[i].from;
+            below = from->origin->align ? source_reaches(src, from) : from->origin == src;
+        }
+        if (!below)
+            continue;
+        src->reach = grow(src->reach, src->nreach, &src->reach_cap, sizeof *src->reach);
+        src->reach[src->nreach++] = t;
+    }
+}
+
+/* The next offset that the task's origin will give out. */
+static int64_t origin_next(const struct task *t) {
+    const struct task *o = t->origin;
+    if (!o->align)
+        return o->position;
+    uint16_t key = 0xffff;
+    const int64_t *next = state_find(o->table[TABLE_ALIGN_META], &key, 2, state_hash(&key, 2));
+    return next ? 2 * *next : 0;
+}
+
+static int task_link(struct exec *ex, struct task *t, bool restore, struct err *e) {
+    const struct task_def *d = t->def;
+    t->in = calloc((size_t)(d->nlinks ? d->nlinks : 1), sizeof *t->in);
+    if (!t->in)
+        abort();
+    t->origin = t;
+    bool several = false;
+    for (int i = 0; i < d->nlinks; i++) {
+        struct task *from = exec_find(ex, d->links[i].from);
+        if (!from)
+            return err_set(e, ERR_SYSTEM, "plan links task %s to unknown instance %llu", d->label,
+                           (unsigned long long)d->links[i].from);
+        t->in[i] = (struct link){ .from = from,
+                                  .to = t,
+                                  .out_port = d->links[i].out_port,
+                                  .in_port = d->links[i].in_port,
+                                  .since = restore ? INT64_MIN : origin_next(from),
+                                  .until = INT64_MAX };
+        several |= i > 0 && from->origin != t->in[0].from->origin;
+    }
+    if (several)
+        t->align = align_new(t);
+    else if (d->nlinks)
+        t->origin = t->in[0].from->origin;
+    t->history_from = restore || !d->nlinks ? -1 : t->in[0].since;
+    return 0;
+}
+
+static int task_open(struct task *t, struct err *e) {
+    const struct task_def *d = t->def;
+    const struct op_desc *op = d->op;
+    t->ctx = (struct op_ctx){ .desc = op,
+                              .config = d->config,
+                              .nin = d->nin,
+                              .nout = d->nout,
+                              .in = d->in,
+                              .out = d->out,
+                              .in_name = d->in_name,
+                              .out_name = d->out_name,
+                              .nby = d->nby,
+                              .by = d->by,
+                              .instance = d->instance,
+                              .arena = &t->ex->arena,
+                              .count = &t->counts,
+                              .next_timer = TIME_MIN,
+                              .wm = TIME_MIN,
+                              .host = &exec_host,
+                              .task = t };
+    t->self = calloc(1, op->self_size ? op->self_size : 1);
+    if (!t->self)
+        abort();
+    if (op->flags & OP_SOURCE)
+        t->table[TABLE_POSITION] = state_new(t->ex->undo, d->instance, TABLE_POSITION, 8);
+    return op->open ? op->open(t->self, &t->ctx, e) : 0;
+}
+
+static int exec_add_task(struct exec *ex, const struct task_def *d, bool restore, struct err *e) {
+    struct task *t = calloc(1, sizeof *t);
+    if (!t)
+        abort();
+    t->ex = ex;
+    t->def = d;
+    t->seq = ++ex->seq;
+    snprintf(t->sig_hex, sizeof t->sig_hex, "%016llx%016llx", (unsigned long long)d->sig.hi,
+             (unsigned long long)d->sig.lo);
+    int rc = task_link(ex, t, restore, e);
+    if (rc == 0 && (rc = task_open(t, e)) < 0 && !e->pointer[0])
+        snprintf(e->pointer, sizeof e->pointer, "%s", d->label);
+    if (rc < 0) {
+        task_free(t);
+        return rc;
+    }
+    for (int i = 0; i < d->nlinks; i++) {
+        struct link *l = &t->in[i];
+        l->next = l->from->out;
+        l->from->out = l;
+    }
+    exec_add(ex, t);
+    exec_reach(ex, t);
+    return 0;
+}
+
+/* ---- removal ---- */
+
+static void unlink_out(struct link *l) {
+    struct link **p = &l->from->out;
+    while (*p != l)
+        p = &(*p)->next;
+    *p = l->next;
+}
+
+/* Frees the marked tasks; children go with or before their parents. */
+static void exec_sweep(struct exec *ex, bool (*dead)(const struct task *, uint64_t),
+                       uint64_t version, void (*freed)(void *, uint64_t), void *arg) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < ex->ntasks; i++)
+        n += dead(ex->task[i], version);
+    if (n == 0)
+        return;
+    for (uint32_t s = 0; s < ex->nsources; s++) {
+        struct task *src = ex->source[s];
+        uint32_t k = 0;
+        for (uint32_t i = 0; i < src->nreach; i++)
+            if (!dead(src->reach[i], version))
+                src->reach[k++] = src->reach[i];
+        src->nreach = k;
+    }
+    uint32_t ns = 0;
+    for (uint32_t s = 0; s < ex->nsources; s++)
+        if (!dead(ex->source[s], version))
+            ex->source[ns++] = ex->source[s];
+    ex->nsources = ns;
+    struct task **gone = malloc(n * sizeof *gone);
+    if (!gone)
+        abort();
+    uint32_t k = 0, g = 0;
+    for (uint32_t i = 0; i < ex->ntasks; i++) {
+        struct task *t = ex->task[i];
+        if (dead(t, version))
+            gone[g++] = t;
+        else
+            ex->task[k++] = t;
+    }
+    ex->ntasks = k;
+    while (g-- > 0) { /* children first */
+        for (int i = 0; i < gone[g]->def->nlinks; i++)
+            unlink_out(&gone[g]->in[i]);
+        uint64_t instance = gone[g]->def->instance;
+        task_free(gone[g]);
+        if (freed)
+            freed(arg, instance);
+    }
+    free(gone);
+    index_rebuild(ex, ex->ntasks + 8);
+}
+
+static bool removed_up_to(const struct task *t, uint64_t version) {
+    return t->removed_by && t->removed_by <= version;
+}
+
+void exec_free_removed(struct exec *ex, uint64_t version, void (*freed)(void *, uint64_t),
+                       void *arg) {
+    exec_sweep(ex, removed_up_to, version, freed, arg);
+}
+
+static bool newer_than(const struct task *t, uint64_t seq) {
+    return t->seq > seq;
+}
+
+int exec_apply(struct exec *ex, const struct change *ch, bool restore, struct err *e) {
+    uint64_t before = ex->seq;
+    for (int i = 0; i < ch->nadd; i++) {
+        int rc = exec_add_task(ex, ch->add[i], restore, e);
+        if (rc < 0) {
+            exec_sweep(ex, newer_than, before, NULL, NULL);
+            return rc;
+        }
+    }
+    for (int i = 0; i < ch->nremove; i++) {
+        struct task *t = exec_find(ex, ch->remove[i]);
+        assert(t);
+        t->removed_by = ch->version;
+        for (int k = 0; k < t->def->nlinks; k++)
+            t->in[k].until = origin_next(t->in[k].from);
+    }
+    return 0;
+}
+
+/* ---- restore and undo ---- */
+
+int exec_load(struct exec *ex, uint64_t instance, int table, const void *key, uint32_t klen,
+              const void *value, uint32_t vlen) {
+    struct task *t = exec_find(ex, instance);
+    if (!t || table < 0 || table >= TABLE_ALL || !t->table[table])
+        return ERR_NOTFOUND;
+    state_load(t->table[table], key, klen, value, vlen);
+    return 0;
+}
+
+static void task_position_reload(struct task *t) {
+    const int64_t *p = state_find(t->table[TABLE_POSITION], "", 0, state_hash("", 0));
+    t->position = p ? *p : 0;
+}
+
+void exec_rebuild(struct exec *ex) {
+    for (uint32_t i = 0; i < ex->ntasks; i++) {
+        struct task *t = ex->task[i];
+        t->ctx.next_timer = t->ctx.wm = TIME_MIN;
+        if (t->def->op->flags & OP_SOURCE)
+            task_position_reload(t);
+        if (t->align)
+            align_rebuild(t);
+        if (t->def->op->rebuild)
+            t->def->op->rebuild(t->self, &t->ctx);
+    }
+}
+
+/* ---- ticks ---- */
+
+void task_seek(struct task *t, int64_t off) {
+    t->position = off;
+    int64_t *p = state_edit(t->table[TABLE_POSITION], "", 0, state_hash("", 0), NULL);
+    *p = off;
+}
+
+static void tick_begin(struct exec *ex, struct task *source, struct origin *o) {
+    ex->tick++;
+    source->tick = ex->tick;
+    source->ctx.origin = source->ctx.out_origin = o;
+}
+
+static void tick_run(struct exec *ex, struct task *source) {
+    for (uint32_t i = 0; i < source->nreach; i++)
+        task_run(source->reach[i]);
+    arena_reset(&ex->arena);
+}
+
+void exec_tick_batch(struct exec *ex, struct task *source, struct batch *b, struct origin *o) {
+    tick_begin(ex, source, o);
+    b->origin = o;
+    source->counts.in += b->n;
+    source->counts.passed += b->n;
+    source->batches++;
+    op_emit(&source->ctx, 0, b);
+    task_seek(source, o->off0 + o->n);
+    tick_run(ex, source);
+}
+
+static const char *source_topic(const struct task *t) {
+    return t->def->op->flags & OP_SOURCE ? t->def->label : NULL;
+}
+
+void exec_tick(struct exec *ex, struct task *source, const struct log_rows *rows, int64_t off) {
+    struct arena *a = &ex->arena;
+    uint32_t n = rows->n;
+    struct span *v = ARENA_ARRAY(a, struct span, n);
+    int64_t *times = ARENA_ARRAY(a, int64_t, n);
+    uint64_t *nulls = NULL;
+    uint32_t start = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t end = rows->value_end[i] & ~LOG_NULL;
+        v[i] = (struct span){ .p = rows->values + start, .len = end - start };
+        if (rows->value_end[i] & LOG_NULL) {
+            if (!nulls)
+                nulls = batch_nulls(a, n);
+            bit_set(nulls, i);
+        }
+        times[i] = rows->times ? rows->times[i] : rows->time;
+        start = end;
+    }
+    struct column *col = ARENA_NEW(a, struct column);
+    col->str = v;
+    col->nulls = nulls;
+    struct origin *o = ARENA_NEW(a, struct origin);
+    *o = (struct origin){ .id = source->def->instance,
+                          .name = source_topic(source),
+                          .n = n,
+                          .off0 = off,
+                          .raw = v,
+                          .log_time = times,
+                          .wm_before = TIME_MIN };
+    struct batch *b = ARENA_NEW(a, struct batch);
+    *b = (struct batch){
+        .schema = source->def->out[0], .cols = col, .rows = n, .n = n, .off0 = off
+    };
+    exec_tick_batch(ex, source, b, o);
+}
+
+void exec_finish(struct exec *ex, struct task *source) {
+    struct origin *o = ARENA_NEW(&ex->arena, struct origin);
+    int64_t *wm = ARENA_ARRAY(&ex->arena, int64_t, 1);
+    *wm = TIME_MAX;
+    ex->end_off = source->position;
+    *o = (struct origin){ .id = source->def->instance,
+                          .name = source_topic(source),
+                          .n = 1,
+                          .off0 = ex->end_off,
+                          .wm = wm,
+                          .wm_before = TIME_MIN };
+    ex->ending = true;
+    tick_begin(ex, source, o);
+    tick_run(ex, source);
+    ex->ending = false;
+}
+
+bool exec_paused(const struct exec *ex, const struct task *source) {
+    (void)ex;
+    for (uint32_t i = 0; i < source->nreach; i++)
+        if (source->reach[i]->align && align_full(source->reach[i], source))
+            return true;
+    return false;
+}
+
+/* ---- counters ---- */
+
+void exec_epoch_push(struct exec *ex) {
+    for (uint32_t i = 0; i < ex->ntasks; i++) {
+        struct task *t = ex->task[i];
+        t->kept = t->pending;
+        t->pending = t->counts;
+    }
+}
+
+void exec_epoch_commit(struct exec *ex) {
+    (void)ex;
+}
+
+void exec_epoch_abort(struct exec *ex) {
+    for (uint32_t i = 0; i < ex->ntasks; i++)
+        ex->task[i]->counts = ex->task[i]->pending = ex->task[i]->kept;
+}
+
+bool op_counts_conserved(const struct op_counts *c) {
+    return c->in == c->passed + c->filtered + c->late + c->rejected + c->absorbed &&
+           c->out == c->passed + c->made;
+}
+
+/* ---- visits ---- */
+
+const struct task_def *task_def(const struct task *t) {
+    return t->def;
+}
+int64_t task_position(const struct task *t) {
+    return t->position;
+}
+int exec_sources(const struct exec *ex) {
+    return (int)ex->nsources;
+}
+struct task *exec_source(const struct exec *ex, int i) {
+    return ex->source[i];
+}
+
+void task_stats(struct task *t, struct task_stats *s) {
+    *s = (struct task_stats){ .counts = t->counts,
+                              .batches = t->batches,
+                              .ns = t->ns,
+                              .wm = TIME_MIN,
+                              .history_from = t->history_from };
+    const struct origin *o = NULL; /* the tick's memory is gone: only what the task keeps */
+    (void)o;
+    s->wm = t->ctx.wm;
+    for (int i = 0; i < TABLE_ALL; i++)
+        if (t->table[i]) {
+            s->state_keys += state_count(t->table[i]);
+            s->state_bytes += state_bytes(t->table[i]);
+        }
+}
+
+void exec_each(struct exec *ex, void (*each)(void *, struct task *), void *arg) {
+    for (uint32_t i = 0; i < ex->ntasks; i++)
+        each(arg, ex->task[i]);
+}

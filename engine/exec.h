@@ -1,0 +1,86 @@
+/* The running graph of one executor and its ticks. A source hands in a batch, every task below it
+ * runs once in topological order, outputs go to sinks, the tick's arena is reset. No log, no
+ * threads, no clock: executor.h drives it. One thread.
+ *
+ * Topological order is the order of adding: a graft only adds children of what runs already.
+ * Cost of a tick beside the operators: ~40 ns a task (two clock reads, queues). */
+#ifndef BRAID_EXEC_H
+#define BRAID_EXEC_H
+#include "engine/graph.h"
+#include "engine/log.h"
+
+struct exec;
+struct task;
+
+enum {                     /* engine tables beside the operator's own (STATE_TABLES of them) */
+       TABLE_POSITION = 4, /* sources: "" -> int64 next offset */
+       TABLE_ALIGN = 5,    /* merging tasks: buffered rows */
+       TABLE_ALIGN_META = 6,
+       TABLE_ALL = 8
+};
+
+struct exec_conf {
+    uint32_t batch_rows; /* rows a tick at most, 1..BATCH_ROWS; 0: BATCH_ROWS */
+    int64_t align_bytes; /* a merging task buffers at most this much; 0: 256 MiB */
+    /* Rows that reached a sink task; borrowed for the call. */
+    void (*sink)(void *arg, struct task *t, const struct batch *b);
+    /* A dead letter: `key` is the signature in hex, `json` the row. */
+    void (*dead)(void *arg, struct task *t, const char *key, const char *json, size_t len);
+    void *arg;
+};
+
+struct exec *exec_new(const struct exec_conf *conf);
+void exec_free(struct exec *ex);
+struct undo *exec_undo(struct exec *ex);
+
+/* Opens and links the tasks of a change (parents first); on failure nothing is added. New tasks see
+ * rows from each parent's cut on. With `restore` they see everything; load their state with
+ * exec_load, then call exec_rebuild. Tasks in change->remove stop seeing rows at the cut but stay
+ * (a redone epoch needs them) until exec_free_removed. */
+int exec_apply(struct exec *ex, const struct change *ch, bool restore, struct err *e);
+/* The epoch that removed them has committed: frees tasks removed up to plan version `version`,
+ * calling `freed` for each instance. */
+void exec_free_removed(struct exec *ex, uint64_t version,
+                       void (*freed)(void *arg, uint64_t instance), void *arg);
+struct task *exec_find(struct exec *ex, uint64_t instance);
+int exec_load(struct exec *ex, uint64_t instance, int table, const void *key, uint32_t klen,
+              const void *value, uint32_t vlen); /* ERR_NOTFOUND: no such instance */
+/* After loading or undo: derived indexes, timers and alignment anew. */
+void exec_rebuild(struct exec *ex);
+
+/* One tick from a source: rows at offsets off, off+1, … become its output; its position moves on.
+ */
+void exec_tick(struct exec *ex, struct task *source, const struct log_rows *rows, int64_t off);
+/* One tick of a batch that a source made itself (generator); b->origin is filled in here. */
+void exec_tick_batch(struct exec *ex, struct task *source, struct batch *b, struct origin *o);
+/* The source has ended: a watermark of infinity below it. */
+void exec_finish(struct exec *ex, struct task *source);
+/* True when a merging task's buffer is full and this source is the one ahead. */
+bool exec_paused(const struct exec *ex, const struct task *source);
+struct arena *exec_arena(struct exec *ex); /* of the coming tick */
+
+/* Counters as part of an epoch: kept at push, put back at abort (with undo_push / undo_abort). */
+void exec_epoch_push(struct exec *ex);
+void exec_epoch_commit(struct exec *ex);
+void exec_epoch_abort(struct exec *ex);
+
+/* Visits. */
+const struct task_def *task_def(const struct task *t);
+int64_t task_position(const struct task *t); /* sources: next offset */
+void task_seek(struct task *t, int64_t off); /* sources: before the first tick; part of the epoch */
+struct task_stats {
+    struct op_counts counts;
+    uint64_t batches, ns, state_keys, state_bytes;
+    int64_t wm; /* watermark below it; TIME_MIN: none yet */
+    int64_t
+        history_from; /* offset (of its origin) from which it has seen rows; -1: from its start */
+};
+void task_stats(struct task *t, struct task_stats *s);
+/* Calls `each` for all tasks in topological order. */
+void exec_each(struct exec *ex, void (*each)(void *arg, struct task *t), void *arg);
+/* Number of sources; source i. */
+int exec_sources(const struct exec *ex);
+struct task *exec_source(const struct exec *ex, int i);
+/* in = passed + filtered + late + rejected + absorbed and out = passed + made. */
+bool op_counts_conserved(const struct op_counts *c);
+#endif

@@ -1,0 +1,77 @@
+/* Inside of the executor: running tasks and their links (exec.c, tick.c, align.c only). */
+#ifndef BRAID_TASK_H
+#define BRAID_TASK_H
+#include "engine/exec.h"
+
+struct queue { /* batches waiting on a link this tick; memory of the tick's arena */
+    const struct batch **v;
+    uint32_t n, cap;
+};
+struct link {
+    struct task *from, *to;
+    uint16_t out_port, in_port;
+    /* Rows at offsets (of the parent's origin) in [since, until) pass. Kept after the cut, so that
+     * a redone epoch gives the same rows to the same readers; two compares a batch. */
+    int64_t since, until;
+    struct link *next; /* of the same parent */
+    struct queue q;
+    /* merging: next row of the queue */
+    uint32_t head_batch, head_row;
+    struct align_link *align;
+};
+struct task {
+    struct exec *ex;
+    const struct task_def *def;
+    struct op_ctx ctx;
+    void *self;
+    struct state *table[TABLE_ALL];
+    struct link *in; /* def->nlinks, in the user's order */
+    struct link *out;
+    struct task *origin; /* the source, or merging task, whose offsets its output carries */
+    struct align *align; /* not NULL: merges several origins */
+    uint64_t seq;        /* topological order */
+    uint64_t tick;       /* the last one it ran in */
+    uint32_t point;      /* timers: next point of this tick's timeline */
+    struct op_counts counts, kept, pending; /* running; before the committing / the running epoch */
+    uint64_t batches, ns;
+    int64_t history_from;
+    uint64_t removed_by; /* plan version; 0: alive */
+    /* sources */
+    struct task **reach; /* tasks below it, in order, itself excluded */
+    uint32_t nreach, reach_cap;
+    int64_t position;
+    char sig_hex[33];
+};
+struct exec {
+    struct exec_conf conf;
+    struct undo *undo;
+    struct arena arena;
+    struct task **task; /* all, in topological order */
+    uint32_t ntasks, cap;
+    struct task **source;
+    uint32_t nsources, sources_cap;
+    struct task **by_instance; /* open addressing; removed tasks are taken out by a rebuild */
+    uint64_t by_mask;
+    uint64_t seq, tick;
+    bool ending; /* in exec_finish */
+    int64_t end_off;
+    struct op_counts *none;
+};
+
+/* tick.c */
+extern const struct op_host exec_host;
+void task_run(struct task *t);
+/* Hands rows of in-port `port` to the operator, stopping at due points of the timeline. */
+void task_deliver(struct task *t, int port, const struct batch *b);
+void task_timers(struct task *t); /* the rest of this tick's timeline */
+void queue_add(struct arena *a, struct queue *q, const struct batch *b);
+
+/* align.c: a task fed by several origins. Rows wait in state until no origin can deliver an earlier
+ * one; then they go on in (order time, link, position) order under new offsets. */
+struct align *align_new(struct task *t);
+void align_free(struct align *al);
+/* Takes this tick's rows of all links in and hands on what is due. */
+void align_run(struct task *t);
+void align_rebuild(struct task *t);
+bool align_full(const struct task *t, const struct task *source);
+#endif
