@@ -298,8 +298,19 @@ static bool newer_than(const struct task *t, uint64_t seq) {
     return t->seq > seq;
 }
 
+/* More out-ports on a running task; rows of the new ones begin at the cut of their first reader. */
+static void task_update(struct task *t, const struct task_def *d) {
+    assert(t);
+    t->def = d;
+    t->ctx.nout = d->nout;
+    t->ctx.out = d->out;
+    t->ctx.out_name = d->out_name;
+}
+
 int exec_apply(struct exec *ex, const struct change *ch, bool restore, struct err *e) {
     uint64_t before = ex->seq;
+    for (int i = 0; i < ch->nupdate; i++)
+        task_update(exec_find(ex, ch->update[i]->instance), ch->update[i]);
     for (int i = 0; i < ch->nadd; i++) {
         int rc = exec_add_task(ex, ch->add[i], restore, e);
         if (rc < 0) {
@@ -447,7 +458,7 @@ bool exec_paused(const struct exec *ex, const struct task *source) {
 void exec_epoch_push(struct exec *ex) {
     for (uint32_t i = 0; i < ex->ntasks; i++) {
         struct task *t = ex->task[i];
-        t->kept = t->pending;
+        t->kept = t->pending; /* equal already unless an epoch is open */
         t->pending = t->counts;
     }
 }
@@ -468,6 +479,20 @@ bool op_counts_conserved(const struct op_counts *c) {
 
 /* ---- visits ---- */
 
+void task_set_user(struct task *t, void *user) {
+    t->user = user;
+}
+void *task_user(const struct task *t) {
+    return t->user;
+}
+void exec_tables(struct exec *ex, uint64_t version,
+                 void (*each)(void *, uint64_t, int, struct state *), void *arg) {
+    for (uint32_t i = 0; i < ex->ntasks; i++)
+        for (int k = 0; k < TABLE_ALL && removed_up_to(ex->task[i], version); k++)
+            if (ex->task[i]->table[k])
+                each(arg, ex->task[i]->def->instance, k, ex->task[i]->table[k]);
+}
+
 const struct task_def *task_def(const struct task *t) {
     return t->def;
 }
@@ -487,8 +512,6 @@ void task_stats(struct task *t, struct task_stats *s) {
                               .ns = t->ns,
                               .wm = TIME_MIN,
                               .history_from = t->history_from };
-    const struct origin *o = NULL; /* the tick's memory is gone: only what the task keeps */
-    (void)o;
     s->wm = t->ctx.wm;
     for (int i = 0; i < TABLE_ALL; i++)
         if (t->table[i]) {

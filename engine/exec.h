@@ -64,7 +64,13 @@ void exec_epoch_push(struct exec *ex);
 void exec_epoch_commit(struct exec *ex);
 void exec_epoch_abort(struct exec *ex);
 
+/* Tables of the tasks that exec_free_removed would free now, to remove their keys from the log. */
+void exec_tables(struct exec *ex, uint64_t version,
+                 void (*each)(void *arg, uint64_t instance, int table, struct state *s), void *arg);
+
 /* Visits. */
+void task_set_user(struct task *t, void *user); /* the driver's: a reader, a topic */
+void *task_user(const struct task *t);
 const struct task_def *task_def(const struct task *t);
 int64_t task_position(const struct task *t); /* sources: next offset */
 void task_seek(struct task *t, int64_t off); /* sources: before the first tick; part of the epoch */

@@ -40,6 +40,7 @@ struct task {
     struct task **reach; /* tasks below it, in order, itself excluded */
     uint32_t nreach, reach_cap;
     int64_t position;
+    void *user;
     char sig_hex[33];
 };
 struct exec {
@@ -55,7 +56,6 @@ struct exec {
     uint64_t seq, tick;
     bool ending; /* in exec_finish */
     int64_t end_off;
-    struct op_counts *none;
 };
 
 /* tick.c */
