@@ -384,8 +384,13 @@ static int prepare(struct dataset *ds, struct err *e) {
                        ds->path);
     ds->in.fd = open(ds->path, O_RDONLY | O_CLOEXEC);
     struct stat st;
-    if (ds->in.fd < 0 || fstat(ds->in.fd, &st) != 0)
-        return err_errno(e, errno, "cannot open %s", ds->path);
+    if (ds->in.fd < 0 || fstat(ds->in.fd, &st) != 0) {
+        rc = errno == ENOENT ? ERR_NOTFOUND : ERR_SYSTEM;
+        err_errno(e, errno, "cannot open %s", ds->path);
+        if (e)
+            e->code = rc;
+        return rc;
+    }
     if (S_ISDIR(st.st_mode))
         return err_set(e, ERR_INPUT, "%s is a directory", ds->path);
     bool file = S_ISREG(st.st_mode);

@@ -237,7 +237,10 @@ uint32_t template_render(const struct template *t, int64_t shift_ms, const char 
         memcpy(to, from, (size_t)(at - from));
         to += at - from;
         from = at + h->len;
-        if (h->kind == HOLE_INT) {
+        if (h->kind != HOLE_ID && !shift_ms) { /* also "007" and a leap second stay */
+            memcpy(to, at, h->len);
+            to += h->len;
+        } else if (h->kind == HOLE_INT) {
             to += num_write_i64(to, add_capped(h->value, shift_ms));
         } else if (h->kind == HOLE_DATE) {
             to = write_date(to, h, at, add_capped(h->value, shift_ms));

@@ -43,13 +43,13 @@ struct template {
 };
 
 /* Fills holes (room for TEMPLATE_HOLES_MAX) and the rest of *t. `epoch`: the number before the
- * record, or INT64_MIN; id_field may be NULL. ~1 ns a byte. */
+ * record, or INT64_MIN; id_field may be NULL. ~1.4 ns a byte. */
 void template_find(struct template *t, const char *text, uint32_t len, int64_t epoch,
                    const char *id_field, struct hole *holes);
 /* Room that template_render needs for an id of id_len bytes. */
 uint32_t template_room(const struct template *t, uint32_t id_len);
 /* Writes the record with every time moved by shift_ms and with `id` (NULL: its own). Returns the
- * length. ~40 ns for a SenML record of 360 bytes. */
+ * length. ~25 ns for a SenML record of 360 bytes. */
 uint32_t template_render(const struct template *t, int64_t shift_ms, const char *id,
                          uint32_t id_len, char *out);
 #endif
