@@ -17,6 +17,9 @@ TEST_TIMEOUT ?= 600
 FUZZ_SECONDS ?= 60
 BENCH        ?= *
 comma := ,
+# V=1 shows the commands.
+Q   := $(if $(V),,@)
+say  = $(if $(V)$(findstring s,$(firstword -$(MAKEFLAGS))),,@printf '  %-4s %s\n' $(1) '$(2)')
 O := $(BUILD)$(if $(SANITIZER),/san-$(subst $(comma),-,$(SANITIZER)))
 
 PKGS     := libuv jansson libxxhash libmicrohttpd zlib liblz4 libcurl
@@ -31,6 +34,9 @@ ifneq ($(SANITIZER),)
 CFLAGS   += -fsanitize=$(SANITIZER) -fno-sanitize-recover=all -DBRAID_SANITIZED
 LDFLAGS  += -fsanitize=$(SANITIZER)
 endif
+# The fuzz build is clang's, whose warnings differ: gcc is the one that decides.
+FUZZING := $(findstring fuzzer,$(SANITIZER))
+CFLAGS  += $(if $(FUZZING),-Wno-error)
 
 # Debian packages: to build and run; to test; to lint, fuzz, measure and draw.
 DEPS       := gcc libc6-dev pkg-config libuv1-dev libjansson-dev libxxhash-dev libmicrohttpd-dev zlib1g-dev \
@@ -92,10 +98,12 @@ have-pkgs:
 
 # ---- building ----
 $(O)/braid: $(O)/cluster/main.o $(O)/libbraid.a
-	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 $(O)/libbraid.a: $(LIB_OBJ)
 	@rm -f $@
-	ar rcs $@ $^
+	$(call say,AR,$@)
+	$(Q)ar rcs $@ $^
 # Changed flags rebuild everything.
 $(O)/flags: FORCE | have-pkgs
 	@mkdir -p $(@D)
@@ -103,25 +111,29 @@ $(O)/flags: FORCE | have-pkgs
 	 echo '$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) $(LDLIBS)' >$@
 $(O)/%.o: %.c $(O)/flags
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+	$(call say,CC,$<)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 $(O)/%.cc.o: %.cc $(O)/flags
 	@mkdir -p $(@D)
-	$(CXX) $(CPPFLAGS) $(CXXFLAGS) -MMD -MP -c -o $@ $<
+	$(call say,CXX,$<)
+	$(Q)$(CXX) $(CPPFLAGS) $(CXXFLAGS) -MMD -MP -c -o $@ $<
 $(O)/tests/%: $(O)/tests/unit/%.o $(HELP_OBJ) $(O)/libbraid.a
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
 # bench_X is made of bench_X.c, of bench_X.cc (C++, linked with simdjson), or of both.
 .SECONDEXPANSION:
 cc_of = $(patsubst %,$(O)/%.o,$(wildcard tests/bench/$(1).cc))
 c_of  = $(patsubst %.c,$(O)/%.o,$(wildcard tests/bench/$(1).c))
 $(O)/bench/%: $$(call c_of,$$*) $$(call cc_of,$$*) $(BENCH_HELP) $(O)/libbraid.a
 	@mkdir -p $(@D)
-	$(if $(filter %.cc.o,$^),$(CXX),$(CC)) $(LDFLAGS) -o $@ $^ $(if $(filter %.cc.o,$^),-lsimdjson) $(LDLIBS)
+	$(call say,LINK,$@)
+	$(Q)$(if $(filter %.cc.o,$^),$(CXX),$(CC)) $(LDFLAGS) -o $@ $^ $(if $(filter %.cc.o,$^),-lsimdjson) $(LDLIBS)
 # A fuzz target: with libFuzzer under clang (see `fuzz`), else with a driver that runs files.
-FUZZING := $(findstring fuzzer,$(SANITIZER))
 $(O)/fuzz/%: $(O)/tests/fuzz/%.o $(if $(FUZZING),,$(O)/tests/fuzz/driver.o) $(O)/libbraid.a
 	@mkdir -p $(@D)
-	$(CC) $(subst fuzzer-no-link,fuzzer,$(LDFLAGS)) -o $@ $^ $(LDLIBS)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(subst fuzzer-no-link,fuzzer,$(LDFLAGS)) -o $@ $^ $(LDLIBS)
 
 # ---- running ----
 demo: ## install, build, and see Braid share work between dataflows (under two minutes after the installs)
@@ -152,6 +164,21 @@ test-san: ## the unit tests and fuzz corpora under all sanitizers with all itera
 	@$(MAKE) -s -j$(JOBS) SANITIZER=address,undefined $(names:%=$(SAN)/%)
 	@$(if $(THREAD_TESTS),$(MAKE) -s -j$(JOBS) SANITIZER=thread $(THREAD_TESTS:%=$(TSAN)/tests/%))
 	@$(RUNNER) --scale 100 $(names:%=asan:$(SAN)/%) $(THREAD_TESTS:%=tsan:$(TSAN)/tests/%)
+
+# ---- measuring and fuzzing ----
+bench: ## measure; a table, and build/bench/results.tsv (BENCH=decode: bench_decode only)
+	@$(MAKE) --no-print-directory deps-dev >/dev/null
+	@$(MAKE) -s -j$(JOBS) all $(filter $(BENCH:%=$(O)/bench/bench_%) $(if $(filter *,$(BENCH)),%),$(BENCH_BIN))
+	@tests/bench/run $(O) $(filter $(BENCH:%=$(O)/bench/bench_%) $(if $(filter *,$(BENCH)),%),$(BENCH_BIN))
+FUZZER := fuzzer-no-link,address,undefined
+FUZZ_O := $(BUILD)/san-$(subst $(comma),-,$(FUZZER))
+fuzz: ## run every fuzz target under libFuzzer for FUZZ_SECONDS; crashes stay in build/fuzz
+	@$(MAKE) --no-print-directory deps-dev >/dev/null
+	@$(MAKE) -s -j$(JOBS) CC=clang SANITIZER=$(FUZZER) $(FUZZ_SRC:tests/fuzz/%.c=$(FUZZ_O)/fuzz/%)
+	@tests/fuzz/run $(BUILD) $(FUZZ_SECONDS) $(JOBS) $(FUZZ_SRC:tests/fuzz/%.c=$(FUZZ_O)/fuzz/%)
+fresh: ## `make demo` and `make test` in a bare Debian 12 (mmdebstrap; needs root)
+	@$(MAKE) --no-print-directory deps-dev >/dev/null
+	@tests/fresh $(BUILD)/fresh
 
 # ---- looking after the code ----
 lint: compdb ## clang-format, clang-tidy, cppcheck and the tidy test
