@@ -200,7 +200,7 @@ static int task_open(struct task *t, struct err *e) {
     t->self = calloc(1, op->self_size ? op->self_size : 1);
     if (!t->self)
         abort();
-    if (op->flags & OP_SOURCE)
+    if (op->flags & (OP_SOURCE | OP_SINK))
         t->table[TABLE_POSITION] = state_new(t->ex->undo, d->instance, TABLE_POSITION, 8);
     return op->open ? op->open(t->self, &t->ctx, e) : 0;
 }
@@ -308,16 +308,15 @@ static void task_update(struct task *t, const struct task_def *d) {
 }
 
 int exec_apply(struct exec *ex, const struct change *ch, bool restore, struct err *e) {
-    uint64_t before = ex->seq;
-    for (int i = 0; i < ch->nupdate; i++)
-        task_update(exec_find(ex, ch->update[i]->instance), ch->update[i]);
-    for (int i = 0; i < ch->nadd; i++) {
-        int rc = exec_add_task(ex, ch->add[i], restore, e);
-        if (rc < 0) {
-            exec_sweep(ex, newer_than, before, NULL, NULL);
-            return rc;
-        }
+    for (int i = 0; i < ch->nupdate; i++) {
+        struct task *t = exec_find(ex, ch->update[i]->instance);
+        assert(t);
+        t->prev_def = t->def;
+        task_update(t, ch->update[i]);
     }
+    int rc = 0, added = 0;
+    for (; added < ch->nadd && rc == 0; added++)
+        rc = exec_add_task(ex, ch->add[added], restore, e);
     for (int i = 0; i < ch->nremove; i++) {
         struct task *t = exec_find(ex, ch->remove[i]);
         assert(t);
@@ -325,7 +324,30 @@ int exec_apply(struct exec *ex, const struct change *ch, bool restore, struct er
         for (int k = 0; k < t->def->nlinks; k++)
             t->in[k].until = origin_next(t->in[k].from);
     }
-    return 0;
+    if (rc < 0)
+        exec_take_back(ex, ch);
+    return rc;
+}
+
+void exec_take_back(struct exec *ex, const struct change *ch) {
+    uint64_t first = UINT64_MAX;
+    for (int i = 0; i < ch->nadd; i++) {
+        struct task *t = exec_find(ex, ch->add[i]->instance);
+        if (t && t->seq < first)
+            first = t->seq;
+    }
+    if (first != UINT64_MAX)
+        exec_sweep(ex, newer_than, first - 1, NULL, NULL);
+    for (int i = 0; i < ch->nremove; i++) {
+        struct task *t = exec_find(ex, ch->remove[i]);
+        t->removed_by = 0;
+        for (int k = 0; k < t->def->nlinks; k++)
+            t->in[k].until = INT64_MAX;
+    }
+    for (int i = 0; i < ch->nupdate; i++) {
+        struct task *t = exec_find(ex, ch->update[i]->instance);
+        task_update(t, t->prev_def);
+    }
 }
 
 /* ---- restore and undo ---- */
@@ -348,7 +370,7 @@ void exec_rebuild(struct exec *ex) {
     for (uint32_t i = 0; i < ex->ntasks; i++) {
         struct task *t = ex->task[i];
         t->ctx.next_timer = t->ctx.wm = TIME_MIN;
-        if (t->def->op->flags & OP_SOURCE)
+        if (t->table[TABLE_POSITION])
             task_position_reload(t);
         if (t->align)
             align_rebuild(t);

@@ -38,6 +38,8 @@ struct undo *exec_undo(struct exec *ex);
  * exec_load, then call exec_rebuild. Tasks in change->remove stop seeing rows at the cut but stay
  * (a redone epoch needs them) until exec_free_removed. */
 int exec_apply(struct exec *ex, const struct change *ch, bool restore, struct err *e);
+/* Takes an applied change back whole, when the driver could not bind one of its tasks. */
+void exec_take_back(struct exec *ex, const struct change *ch);
 /* The epoch that removed them has committed: frees tasks removed up to plan version `version`,
  * calling `freed` for each instance. */
 void exec_free_removed(struct exec *ex, uint64_t version,
@@ -72,7 +74,8 @@ void exec_tables(struct exec *ex, uint64_t version,
 void task_set_user(struct task *t, void *user); /* the driver's: a reader, a topic */
 void *task_user(const struct task *t);
 const struct task_def *task_def(const struct task *t);
-int64_t task_position(const struct task *t); /* sources: next offset */
+int64_t task_position(const struct task *t);  /* sources: next offset; file sinks: length */
+bool task_has_position(const struct task *t); /* false after undo of its first epoch */
 void task_seek(struct task *t, int64_t off); /* sources: before the first tick; part of the epoch */
 struct task_stats {
     struct op_counts counts;

@@ -21,7 +21,7 @@ struct link {
 };
 struct task {
     struct exec *ex;
-    const struct task_def *def;
+    const struct task_def *def, *prev_def; /* before the last update */
     struct op_ctx ctx;
     void *self;
     struct state *table[TABLE_ALL];

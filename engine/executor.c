@@ -1,0 +1,817 @@
+#include "engine/executor.h"
+#include "engine/clock.h"
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <uv.h>
+
+enum { RETRY_MS_FIRST = 100, RETRY_MS_LAST = 5000, STATE_KEY_HEAD = 10 };
+
+enum port_kind { PORT_SOURCE, PORT_TOPIC, PORT_FILE, PORT_NONE };
+struct port { /* what a source or sink task is bound to */
+    enum port_kind kind;
+    struct task *task;
+    const char *topic; /* or file name */
+    struct log_reader *reader;
+    int64_t start; /* position when it was grafted; -1: from state */
+    struct err err;
+    bool failed;
+    int fd;
+    int64_t length; /* PORT_FILE: bytes of closed epochs */
+    struct sbuf pending;
+    struct port *next;
+};
+
+struct executor {
+    struct executor_conf conf;
+    struct exec *ex;
+    struct port *ports;
+    /* the running epoch */
+    struct log_epoch *epoch;
+    bool dirty;
+    int64_t opened_ns;
+    struct log_buf *dead;
+    struct executor_change *changes; /* of the running epoch, oldest first */
+    /* the committing epoch */
+    bool committing;
+    struct executor_change *committing_changes;
+    void (*freed)(void *arg, uint64_t instance);
+    void *freed_arg;
+    int64_t retry_at_ns, retry_ms;
+    struct sbuf graves; /* keys to remove: u32 length, bytes */
+    size_t grave_at;
+    bool inject_abort;
+    /* shared with the committer and callers */
+    uv_mutex_t mutex;
+    uv_cond_t cond;
+    bool outcome_ready;
+    enum log_outcome outcome;
+    struct err outcome_err;
+    uint64_t outcome_no;
+    struct executor_change *inbox, **inbox_end;
+    struct visit *visits;
+    struct executor_health health;
+    bool stopping;
+    /* thread */
+    bool threaded;
+    uv_thread_t thread;
+    uv_loop_t loop;
+    uv_async_t wake;
+    uv_idle_t idle;
+    uv_timer_t timer;
+    struct log_watch *watch;
+};
+struct visit {
+    void (*fn)(void *, struct exec *);
+    void *arg;
+    bool done;
+    struct visit *next;
+};
+
+/* ---- parameters by name: the engine knows no operator ---- */
+
+static const struct param *param_find(const struct op_desc *op, const char *name) {
+    for (const struct param *p = op->params; p && p->name; p++)
+        if (strcmp(p->name, name) == 0)
+            return p;
+    return NULL;
+}
+
+static const char *config_text(const struct task_def *d, const char *name) {
+    const struct param *p = param_find(d->op, name);
+    if (!p)
+        return NULL;
+    const char *at = (const char *)d->config + p->offset;
+    if (p->type == PT_STR || p->type == PT_FIELD) {
+        const char *text;
+        memcpy(&text, at, sizeof text);
+        return text;
+    }
+    if (p->type == PT_ENUM) {
+        int i;
+        memcpy(&i, at, sizeof i);
+        return p->words[i];
+    }
+    return NULL;
+}
+
+/* ---- epochs ---- */
+
+static int64_t now_ns(void) {
+    return clock_mono_ns();
+}
+
+static void epoch_open(struct executor *x) {
+    if (x->epoch)
+        return;
+    x->epoch = log_epoch_begin(x->conf.log);
+    x->opened_ns = now_ns();
+}
+
+static void wake_loop(struct executor *x) {
+    if (x->threaded)
+        uv_async_send(&x->wake);
+}
+
+static void on_commit(void *arg, enum log_outcome outcome, uint64_t no, const struct err *e) {
+    struct executor *x = arg;
+    uv_mutex_lock(&x->mutex);
+    x->outcome = outcome;
+    x->outcome_no = no;
+    if (e)
+        x->outcome_err = *e;
+    x->outcome_ready = true;
+    uv_cond_broadcast(&x->cond);
+    uv_mutex_unlock(&x->mutex);
+    wake_loop(x);
+}
+
+static void state_key(char *out, uint64_t instance, int table) {
+    out[0] = 'S';
+    for (int i = 0; i < 8; i++)
+        out[1 + i] = (char)(instance >> (56 - 8 * i));
+    out[9] = (char)table;
+}
+
+static void put_state(void *arg, uint64_t instance, int table, const void *key, uint32_t klen,
+                      const void *value, uint32_t vlen) {
+    struct executor *x = arg;
+    char buf[256], *k = buf;
+    if (STATE_KEY_HEAD + klen > sizeof buf && !(k = malloc(STATE_KEY_HEAD + klen)))
+        abort();
+    state_key(k, instance, table);
+    if (klen)
+        memcpy(k + STATE_KEY_HEAD, key, klen);
+    log_epoch_state(x->epoch, k, STATE_KEY_HEAD + klen, value, vlen);
+    if (k != buf)
+        free(k);
+}
+
+static void put_graves(struct executor *x) {
+    for (int n = 0; n < EXECUTOR_TOMBSTONES && x->grave_at < x->graves.len; n++) {
+        uint32_t len;
+        memcpy(&len, x->graves.p + x->grave_at, 4);
+        log_epoch_state(x->epoch, x->graves.p + x->grave_at + 4, len, NULL, 0);
+        x->grave_at += 4 + (size_t)len;
+    }
+    if (x->grave_at == x->graves.len)
+        x->grave_at = x->graves.len = 0;
+}
+
+static void put_dead(struct executor *x) {
+    if (!x->dead)
+        return;
+    log_buf_seal(x->dead);
+    log_epoch_append(x->epoch, EXECUTOR_DLQ, 0, x->dead, clock_wall_ms(), NULL);
+    log_buf_unref(x->dead);
+    x->dead = NULL;
+}
+
+/* The bytes are in the file before the commit that makes its new length official; what lies beyond
+ * the committed length is cut back at the next write or restart. */
+static int put_file(struct port *p, struct err *e) {
+    if (p->pending.len == 0)
+        return 0;
+    for (size_t done = 0; done < p->pending.len;) {
+        ssize_t n =
+            pwrite(p->fd, p->pending.p + done, p->pending.len - done, p->length + (int64_t)done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return err_errno(e, errno, "writing the sink file %s", p->topic);
+        done += (size_t)n;
+    }
+    p->length += (int64_t)p->pending.len;
+    p->pending.len = 0;
+    task_seek(p->task, p->length);
+    return 0;
+}
+
+static void changes_append(struct executor_change **list, struct executor_change *c) {
+    while (*list)
+        list = &(*list)->next;
+    *list = c;
+}
+
+static void fail(struct executor *x, const struct err *e) {
+    uv_mutex_lock(&x->mutex);
+    x->health.failed = true;
+    x->health.err = *e;
+    uv_cond_broadcast(&x->cond);
+    uv_mutex_unlock(&x->mutex);
+}
+
+static void epoch_close(struct executor *x) {
+    struct err e = ERR_INIT;
+    epoch_open(x);
+    put_dead(x);
+    for (struct port *p = x->ports; p; p = p->next)
+        if (p->kind == PORT_FILE && put_file(p, &e) < 0) {
+            on_commit(x, LOG_ABORTED, 0, &e);
+            x->committing = true;
+            undo_push(exec_undo(x->ex));
+            exec_epoch_push(x->ex);
+            return;
+        }
+    undo_collect(exec_undo(x->ex), put_state, x);
+    put_graves(x);
+    undo_push(exec_undo(x->ex));
+    exec_epoch_push(x->ex);
+    x->committing = true;
+    x->committing_changes = x->changes;
+    x->changes = NULL;
+    x->dirty = false;
+    struct log_epoch *ep = x->epoch;
+    x->epoch = NULL;
+    if (x->inject_abort) {
+        x->inject_abort = false;
+        log_epoch_drop(ep);
+        err_set(&e, ERR_SYSTEM, "abort injected by a test");
+        on_commit(x, LOG_ABORTED, 0, &e);
+        return;
+    }
+    log_commit(ep, on_commit, x);
+}
+
+/* ---- sources and sinks ---- */
+
+static struct port *port_new(struct executor *x, struct task *t, enum port_kind kind,
+                             const char *topic) {
+    struct port *p = calloc(1, sizeof *p);
+    if (!p)
+        abort();
+    *p = (struct port){ .kind = kind, .task = t, .topic = topic, .start = -1, .fd = -1 };
+    p->next = x->ports;
+    x->ports = p;
+    task_set_user(t, p);
+    return p;
+}
+
+static void port_free(struct port *p) {
+    if (p->reader)
+        log_reader_close(p->reader);
+    if (p->fd >= 0)
+        close(p->fd);
+    sbuf_free(&p->pending);
+    free(p);
+}
+
+static int source_bind(struct executor *x, struct task *t, bool restore, struct err *e) {
+    const struct task_def *d = task_def(t);
+    const char *topic = config_text(d, "topic"), *start = config_text(d, "start");
+    if (!topic)
+        return err_set(e, ERR_INPUT, "source %s of type %s needs a driver that is not there",
+                       d->label, d->op->name);
+    struct log_topic_info info;
+    int rc = log_topic_info(x->conf.log, topic, &info, e);
+    if (rc < 0)
+        return rc;
+    struct port *p = port_new(x, t, PORT_SOURCE, topic);
+    if (!restore)
+        p->start = start && strcmp(start, "earliest") == 0 ? info.begin : info.end;
+    int64_t at = restore ? task_position(t) : p->start;
+    rc = log_reader_open(x->conf.log, topic, 0, at, &p->reader, e);
+    if (rc == 0 && !restore)
+        task_seek(t, p->start);
+    return rc;
+}
+
+static int file_bind(struct executor *x, struct task *t, const char *name, struct err *e) {
+    int64_t length = task_position(t);
+    if (!x->conf.out_dir)
+        return err_set(e, ERR_INPUT, "sink %s: file sinks are not allowed here",
+                       task_def(t)->label);
+    char path[4096];
+    mkdir(x->conf.out_dir, 0777);
+    snprintf(path, sizeof path, "%s/%s", x->conf.out_dir, name);
+    struct port *p = port_new(x, t, PORT_FILE, name);
+    p->fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (p->fd < 0 || ftruncate(p->fd, length) < 0)
+        return err_errno(e, errno, "opening the sink file %s", path);
+    p->length = length;
+    return 0;
+}
+
+static int task_bind(struct executor *x, struct task *t, bool restore, struct err *e) {
+    const struct task_def *d = task_def(t);
+    if (d->op->flags & OP_SOURCE)
+        return source_bind(x, t, restore, e);
+    if (!(d->op->flags & OP_SINK))
+        return 0;
+    const char *topic = config_text(d, "topic"), *file = config_text(d, "file");
+    if (topic) {
+        struct log_topic_info info;
+        port_new(x, t, PORT_TOPIC, topic);
+        return log_topic_info(x->conf.log, topic, &info, e);
+    }
+    if (file)
+        return file_bind(x, t, file, e);
+    port_new(x, t, PORT_NONE, NULL);
+    return 0;
+}
+
+static void port_unbind(struct executor *x, struct task *t) {
+    for (struct port **pp = &x->ports; *pp; pp = &(*pp)->next)
+        if ((*pp)->task == t) {
+            struct port *p = *pp;
+            *pp = p->next;
+            port_free(p);
+            return;
+        }
+}
+
+/* The rows as a payload: that of the encoder when the batch is whole, else a new one. */
+static struct log_buf *batch_payload(const struct batch *b) {
+    if (b->encoded && !b->sel && b->n == b->encoded->n) {
+        log_buf_ref(b->encoded);
+        return b->encoded;
+    }
+    struct log_buf *buf = log_buf_new();
+    int key = schema_find(b->schema, "key");
+    for (uint32_t i = 0; i < b->n; i++) {
+        uint32_t r = batch_row(b, i);
+        struct span v = b->cols[0].str[r];
+        memcpy(log_buf_room(buf, v.len), v.p, v.len);
+        log_buf_end(buf, v.len);
+        if (key > 0)
+            log_buf_key(buf, b->cols[key].str[r].p, b->cols[key].str[r].len,
+                        column_null(&b->cols[key], r));
+    }
+    log_buf_seal(buf);
+    return buf;
+}
+
+static void on_sink(void *arg, struct task *t, const struct batch *b) {
+    struct executor *x = arg;
+    struct port *p = task_user(t);
+    if (p->kind == PORT_NONE)
+        return;
+    if (p->kind == PORT_FILE) {
+        for (uint32_t i = 0; i < b->n; i++) {
+            struct span v = b->cols[0].str[batch_row(b, i)];
+            sbuf_add(&p->pending, v.p, v.len);
+            sbuf_add(&p->pending, "\n", 1);
+        }
+        return;
+    }
+    struct log_buf *buf = batch_payload(b);
+    log_epoch_append(x->epoch, p->topic, 0, buf, clock_wall_ms(), NULL);
+    log_buf_unref(buf);
+}
+
+static void on_dead(void *arg, struct task *t, const char *key, const char *json, size_t len) {
+    struct executor *x = arg;
+    (void)t;
+    if (!x->dead)
+        x->dead = log_buf_new();
+    memcpy(log_buf_room(x->dead, len), json, len);
+    log_buf_end(x->dead, len);
+    log_buf_key(x->dead, key, strlen(key), false);
+    if (x->dead->values_len >= LOG_BUF_BYTES)
+        put_dead(x);
+}
+
+/* ---- outcomes ---- */
+
+static void bury_table(void *arg, uint64_t instance, int table, struct state *s) {
+    struct executor *x = arg;
+    uint64_t it = 0;
+    const void *key, *value;
+    uint32_t klen, vlen;
+    while (state_next(s, &it, &key, &klen, &value, &vlen)) {
+        char head[STATE_KEY_HEAD];
+        uint32_t len = STATE_KEY_HEAD + klen;
+        state_key(head, instance, table);
+        sbuf_add(&x->graves, &len, 4);
+        sbuf_add(&x->graves, head, sizeof head);
+        sbuf_add(&x->graves, key, klen);
+    }
+}
+
+static void on_freed(void *arg, uint64_t instance) {
+    struct executor *x = arg;
+    if (x->freed)
+        x->freed(x->freed_arg, instance);
+}
+
+static void free_removed(struct executor *x, const struct executor_change *c) {
+    for (int i = 0; i < c->change.nremove; i++) {
+        struct task *t = exec_find(x->ex, c->change.remove[i]);
+        if (t)
+            port_unbind(x, t);
+    }
+    exec_tables(x->ex, c->change.version, bury_table, x);
+    x->freed = c->freed;
+    x->freed_arg = c->arg;
+    exec_free_removed(x->ex, c->change.version, on_freed, x);
+}
+
+static void epoch_committed(struct executor *x) {
+    undo_commit(exec_undo(x->ex));
+    exec_epoch_commit(x->ex);
+    x->committing = false;
+    x->retry_ms = 0;
+    struct executor_change *c = x->committing_changes, *next;
+    x->committing_changes = NULL;
+    for (; c; c = next) {
+        next = c->next;
+        free_removed(x, c);
+        c->done(c->arg, 0, NULL);
+    }
+}
+
+/* Both open epochs are taken back; sources return to where the last commit left them. Changes stay
+ * in the graph: their cuts make the second run give the same rows to the same readers. */
+static void epoch_abort(struct executor *x) {
+    exec_epoch_abort(x->ex);
+    undo_abort(exec_undo(x->ex));
+    exec_rebuild(x->ex);
+    if (x->epoch)
+        log_epoch_drop(x->epoch);
+    x->epoch = NULL;
+    if (x->dead)
+        log_buf_unref(x->dead);
+    x->dead = NULL;
+    x->committing = false;
+    x->dirty = false;
+    struct executor_change *c = x->committing_changes, *next;
+    if (c) {
+        struct executor_change **end = &x->committing_changes;
+        while (*end)
+            end = &(*end)->next;
+        *end = x->changes;
+        x->changes = x->committing_changes;
+        x->committing_changes = NULL;
+    }
+    for (struct port *p = x->ports; p; p = p->next) {
+        if (p->kind == PORT_FILE) {
+            p->pending.len = 0;
+            p->length = task_position(p->task);
+            if (p->fd >= 0 && ftruncate(p->fd, p->length) < 0)
+                err_errno(&p->err, errno, "cutting the sink file %s back", p->topic);
+        }
+        if (p->kind != PORT_SOURCE)
+            continue;
+        if (!task_has_position(p->task) && p->start >= 0)
+            task_seek(p->task, p->start);
+        log_seek(p->reader, task_position(p->task), &p->err);
+    }
+    for (c = x->changes; c; c = next) { /* their records go into the next epoch again */
+        next = c->next;
+        epoch_open(x);
+        if (c->record)
+            c->record(c->arg, x->ex, x->epoch);
+        x->dirty = true;
+    }
+}
+
+static void epoch_aborted(struct executor *x) {
+    epoch_abort(x);
+    x->retry_ms = x->retry_ms ? x->retry_ms * 2 : RETRY_MS_FIRST;
+    if (x->retry_ms > RETRY_MS_LAST)
+        x->retry_ms = RETRY_MS_LAST;
+    x->retry_at_ns = now_ns() + x->retry_ms * 1000000;
+}
+
+static bool take_outcome(struct executor *x) {
+    if (!x->committing)
+        return false;
+    uv_mutex_lock(&x->mutex);
+    bool ready = x->outcome_ready;
+    enum log_outcome outcome = x->outcome;
+    struct err e = x->outcome_err;
+    x->outcome_ready = false;
+    if (ready) {
+        x->health.degraded = outcome != LOG_COMMITTED;
+        if (outcome == LOG_COMMITTED) {
+            x->health.commits++;
+            x->health.last_commit = x->outcome_no;
+        } else {
+            x->health.aborts++;
+            x->health.err = e;
+        }
+    }
+    uv_mutex_unlock(&x->mutex);
+    if (!ready)
+        return false;
+    if (outcome == LOG_COMMITTED)
+        epoch_committed(x);
+    else if (outcome == LOG_ABORTED)
+        epoch_aborted(x);
+    else
+        fail(x, &e);
+    return true;
+}
+
+/* ---- commands ---- */
+
+static void change_undo_bind(struct executor *x, const struct change *ch) {
+    for (int i = 0; i < ch->nadd; i++) {
+        struct task *t = exec_find(x->ex, ch->add[i]->instance);
+        if (t)
+            port_unbind(x, t);
+    }
+}
+
+static int change_bind(struct executor *x, const struct change *ch, bool restore, struct err *e) {
+    for (int i = 0; i < ch->nadd; i++) {
+        struct task *t = exec_find(x->ex, ch->add[i]->instance);
+        int rc = task_bind(x, t, restore, e);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+static void change_apply(struct executor *x, struct executor_change *c) {
+    struct err e = ERR_INIT;
+    int rc = exec_apply(x->ex, &c->change, false, &e);
+    if (rc == 0 && (rc = change_bind(x, &c->change, false, &e)) < 0) {
+        change_undo_bind(x, &c->change);
+        exec_take_back(x->ex, &c->change);
+    }
+    if (rc < 0) {
+        c->done(c->arg, rc, &e);
+        return;
+    }
+    c->next = NULL;
+    changes_append(&x->changes, c);
+    epoch_open(x);
+    if (c->record)
+        c->record(c->arg, x->ex, x->epoch);
+    x->dirty = true;
+}
+
+static bool take_commands(struct executor *x) {
+    uv_mutex_lock(&x->mutex);
+    struct executor_change *c = x->inbox, *next;
+    struct visit *v = x->visits;
+    x->inbox = NULL;
+    x->inbox_end = &x->inbox;
+    x->visits = NULL;
+    uv_mutex_unlock(&x->mutex);
+    bool any = c || v;
+    for (; c; c = next) {
+        next = c->next;
+        change_apply(x, c);
+    }
+    for (struct visit *nv; v; v = nv) {
+        nv = v->next;
+        v->fn(v->arg, x->ex);
+        uv_mutex_lock(&x->mutex);
+        v->done = true;
+        uv_cond_broadcast(&x->cond);
+        uv_mutex_unlock(&x->mutex);
+    }
+    return any;
+}
+
+/* ---- the loop ---- */
+
+static bool source_tick(struct executor *x, struct port *p) {
+    struct log_rows rows;
+    struct err e = ERR_INIT;
+    int64_t off;
+    if (p->failed || exec_paused(x->ex, p->task))
+        return false;
+    int n = log_read(p->reader, x->conf.batch_rows, &rows, &off, &e);
+    if (n == 0)
+        return false;
+    if (n < 0) {
+        p->failed = true;
+        p->err = e;
+        return false;
+    }
+    epoch_open(x);
+    exec_tick(x->ex, p->task, &rows, off);
+    x->dirty = true;
+    return true;
+}
+
+bool executor_step(struct executor *x) {
+    if (x->health.failed)
+        return false;
+    bool worked = take_outcome(x);
+    if (x->retry_at_ns > now_ns())
+        return worked;
+    worked |= take_commands(x);
+    bool read = false;
+    size_t held = x->epoch ? log_epoch_bytes(x->epoch) : 0;
+    if (held < EXECUTOR_HOLD_BYTES)
+        for (struct port *p = x->ports; p; p = p->next)
+            if (p->kind == PORT_SOURCE)
+                read |= source_tick(x, p);
+    if (x->committing)
+        return worked || read;
+    bool graves = x->graves.len > x->grave_at;
+    if (!x->dirty && !graves)
+        return worked || read;
+    held = x->epoch ? log_epoch_bytes(x->epoch) : 0;
+    if (!read || held >= EXECUTOR_EPOCH_BYTES ||
+        now_ns() - x->opened_ns >= (int64_t)EXECUTOR_EPOCH_MS * 1000000)
+        epoch_close(x);
+    return true;
+}
+
+static void on_wake(uv_async_t *h);
+static void on_idle(uv_idle_t *h) {
+    on_wake((uv_async_t *)h);
+}
+static void on_timer(uv_timer_t *h) {
+    on_wake((uv_async_t *)h);
+}
+
+/* Runs until there is nothing to do, then sleeps in the loop until a commit, new rows or a command.
+ * A retry sleeps on the timer. */
+static void on_wake(uv_async_t *h) {
+    struct executor *x = h->data;
+    bool worked = executor_step(x);
+    int64_t wait = x->retry_at_ns - now_ns();
+    uv_mutex_lock(&x->mutex);
+    bool stop = x->stopping;
+    bool failed = x->health.failed;
+    uv_mutex_unlock(&x->mutex);
+    /* A log that refuses commits does not keep the process from stopping: the work is redone. */
+    if (stop && (failed || wait > 0 || (!x->committing && !x->dirty))) {
+        uv_idle_stop(&x->idle);
+        uv_stop(&x->loop);
+        return;
+    }
+    if (worked)
+        uv_idle_start(&x->idle, on_idle);
+    else
+        uv_idle_stop(&x->idle);
+    if (!worked && wait > 0)
+        uv_timer_start(&x->timer, on_timer, (uint64_t)wait / 1000000 + 1, 0);
+}
+
+static void thread_main(void *arg) {
+    struct executor *x = arg;
+    uv_async_send(&x->wake);
+    uv_run(&x->loop, UV_RUN_DEFAULT);
+}
+
+static void on_appended(void *arg) {
+    wake_loop(arg);
+}
+
+int executor_start(struct executor *x, struct err *e) {
+    int rc = uv_loop_init(&x->loop);
+    if (rc == 0)
+        rc = uv_async_init(&x->loop, &x->wake, on_wake);
+    if (rc < 0)
+        return err_set(e, ERR_SYSTEM, "starting the executor: %s", uv_strerror(rc));
+    uv_idle_init(&x->loop, &x->idle);
+    uv_timer_init(&x->loop, &x->timer);
+    x->wake.data = x->idle.data = x->timer.data = x;
+    x->threaded = true;
+    x->watch = log_watch(x->conf.log, NULL, on_appended, x);
+    rc = uv_thread_create(&x->thread, thread_main, x);
+    if (rc < 0)
+        return err_set(e, ERR_SYSTEM, "starting the executor's thread: %s", uv_strerror(rc));
+    return 0;
+}
+
+static void close_handle(uv_handle_t *h, void *arg) {
+    (void)arg;
+    if (!uv_is_closing(h))
+        uv_close(h, NULL);
+}
+
+void executor_stop(struct executor *x) {
+    if (!x->threaded)
+        return;
+    uv_mutex_lock(&x->mutex);
+    x->stopping = true;
+    uv_mutex_unlock(&x->mutex);
+    uv_async_send(&x->wake);
+    uv_thread_join(&x->thread);
+    log_unwatch(x->conf.log, x->watch);
+    x->threaded = false;
+    uv_walk(&x->loop, close_handle, NULL);
+    uv_run(&x->loop, UV_RUN_DEFAULT);
+    uv_loop_close(&x->loop);
+}
+
+int executor_new(struct executor **out, const struct executor_conf *conf, struct err *e) {
+    struct executor *x = calloc(1, sizeof *x);
+    if (!x)
+        return err_errno(e, ENOMEM, "executor");
+    x->conf = *conf;
+    if (x->conf.batch_rows == 0 || x->conf.batch_rows > BATCH_ROWS)
+        x->conf.batch_rows = BATCH_ROWS;
+    x->ex = exec_new(&(struct exec_conf){ .batch_rows = x->conf.batch_rows,
+                                          .align_bytes = conf->align_bytes,
+                                          .sink = on_sink,
+                                          .dead = on_dead,
+                                          .arg = x });
+    x->inbox_end = &x->inbox;
+    uv_mutex_init(&x->mutex);
+    uv_cond_init(&x->cond);
+    struct log_topic_info info;
+    if (log_topic_info(conf->log, EXECUTOR_DLQ, &info, NULL) < 0) {
+        struct log_topic_conf tc = { .partitions = 1, .retention_bytes = 256 << 20 };
+        int rc = log_topic_create(conf->log, EXECUTOR_DLQ, &tc, e);
+        if (rc < 0) {
+            executor_free(x);
+            return rc;
+        }
+    }
+    *out = x;
+    return 0;
+}
+
+void executor_free(struct executor *x) {
+    if (!x)
+        return;
+    assert(!x->threaded);
+    if (x->epoch)
+        log_epoch_drop(x->epoch);
+    if (x->dead)
+        log_buf_unref(x->dead);
+    for (struct port *p = x->ports, *next; p; p = next) {
+        next = p->next;
+        port_free(p);
+    }
+    exec_free(x->ex);
+    sbuf_free(&x->graves);
+    uv_mutex_destroy(&x->mutex);
+    uv_cond_destroy(&x->cond);
+    free(x);
+}
+
+/* ---- restore ---- */
+
+static int restore_key(void *arg, const void *key, uint32_t klen, const void *value,
+                       uint32_t vlen) {
+    struct executor *x = arg;
+    const unsigned char *k = key;
+    uint64_t instance = 0;
+    if (klen < STATE_KEY_HEAD)
+        return 0;
+    for (int i = 0; i < 8; i++)
+        instance = instance << 8 | k[1 + i];
+    if (exec_load(x->ex, instance, k[9], k + STATE_KEY_HEAD, klen - STATE_KEY_HEAD, value, vlen) <
+        0) {
+        sbuf_add(&x->graves, &klen, 4);
+        sbuf_add(&x->graves, key, klen);
+    }
+    return 0;
+}
+
+int executor_restore(struct executor *x, const struct change *all, struct err *e) {
+    int rc = exec_apply(x->ex, all, true, e);
+    if (rc < 0)
+        return rc;
+    rc = log_state_each(x->conf.log, "S", 1, restore_key, x, e);
+    if (rc < 0)
+        return rc;
+    exec_rebuild(x->ex);
+    return change_bind(x, all, true, e);
+}
+
+/* ---- callers ---- */
+
+void executor_submit(struct executor *x, struct executor_change *c) {
+    c->next = NULL;
+    uv_mutex_lock(&x->mutex);
+    *x->inbox_end = c;
+    x->inbox_end = &c->next;
+    uv_mutex_unlock(&x->mutex);
+    wake_loop(x);
+}
+
+void executor_visit(struct executor *x, void (*fn)(void *, struct exec *), void *arg) {
+    if (!x->threaded) {
+        fn(arg, x->ex);
+        return;
+    }
+    struct visit v = { .fn = fn, .arg = arg };
+    uv_mutex_lock(&x->mutex);
+    v.next = x->visits;
+    x->visits = &v;
+    uv_async_send(&x->wake);
+    while (!v.done && !x->health.failed)
+        uv_cond_wait(&x->cond, &x->mutex);
+    uv_mutex_unlock(&x->mutex);
+}
+
+void executor_health(struct executor *x, struct executor_health *h) {
+    uv_mutex_lock(&x->mutex);
+    *h = x->health;
+    uv_mutex_unlock(&x->mutex);
+}
+
+void executor_inject_abort(struct executor *x) {
+    x->inject_abort = true;
+}
+
+const struct err *executor_source_error(struct executor *x, const struct task *source) {
+    (void)x;
+    const struct port *p = task_user(source);
+    return p && p->failed ? &p->err : NULL;
+}

@@ -1,0 +1,73 @@
+/* One executor: drives a graph (exec.h) over a log. A thread with a libuv loop reads the sources,
+ * runs ticks, and commits epochs: appended rows, changed state and positions in one frame
+ * (DESIGN 7).
+ *
+ * An epoch closes as soon as the previous one has committed and no input waits (so latency at low
+ * load is one commit), or at EXECUTOR_EPOCH_BYTES or EXECUTOR_EPOCH_MS under load. While one
+ * commits the next one runs, holding at most EXECUTOR_HOLD_BYTES; then sources wait. A confirmed
+ * abort undoes both and tries again after 0.1 s, doubling to 5 s. An unknown outcome stops the
+ * executor: only reopening the log can tell. */
+#ifndef BRAID_EXECUTOR_H
+#define BRAID_EXECUTOR_H
+#include "engine/exec.h"
+
+enum {
+    EXECUTOR_EPOCH_BYTES = 8 << 20,
+    EXECUTOR_HOLD_BYTES = 64 << 20,
+    EXECUTOR_EPOCH_MS = 20,
+    EXECUTOR_TOMBSTONES = 10000 /* keys of pruned tasks removed per epoch */
+};
+#define EXECUTOR_DLQ "braid.dlq"
+
+struct executor;
+struct executor_conf {
+    struct log *log;
+    const char *out_dir; /* `file` sinks write below it; NULL: refused */
+    uint32_t batch_rows; /* 0: BATCH_ROWS */
+    int64_t align_bytes; /* 0: default */
+};
+
+/* A change of the graph on its way: filled by the caller, kept by it until `done`. */
+struct executor_change {
+    struct change change;
+    /* Executor thread, right after the change took effect, and again if its epoch was aborted: adds
+     * plan records to the epoch. task_position etc. of new tasks are set. */
+    void (*record)(void *arg, struct exec *ex, struct log_epoch *ep);
+    /* Executor thread: the change is durable (rc 0), or prepare failed and nothing happened. */
+    void (*done)(void *arg, int rc, const struct err *e);
+    /* Executor thread, later: this instance is gone, its task_def may be freed. */
+    void (*freed)(void *arg, uint64_t instance);
+    void *arg;
+    struct executor_change *next; /* the executor's */
+};
+
+int executor_new(struct executor **x, const struct executor_conf *conf, struct err *e);
+/* Before the first step: the tasks of the last committed plan with their state from the log.
+ * State of instances that no longer exist is removed. */
+int executor_restore(struct executor *x, const struct change *all, struct err *e);
+/* Runs on a thread of its own until executor_stop. */
+int executor_start(struct executor *x, struct err *e);
+/* Closes the running epoch, waits for its commit, ends the thread. */
+void executor_stop(struct executor *x);
+void executor_free(struct executor *x);
+
+/* Any thread. */
+void executor_submit(struct executor *x, struct executor_change *c);
+/* Calls `visit` on the executor thread between two ticks and waits for it. */
+void executor_visit(struct executor *x, void (*visit)(void *arg, struct exec *ex), void *arg);
+struct executor_health {
+    bool failed;   /* stopped for good: `err` says why */
+    bool degraded; /* commits are being retried */
+    struct err err;
+    uint64_t commits, aborts;
+    uint64_t last_commit; /* number */
+};
+void executor_health(struct executor *x, struct executor_health *h);
+
+/* Without a thread (tests): one round; false when there was nothing to do and nothing is open. */
+bool executor_step(struct executor *x);
+/* Test hook: the next epoch that closes is aborted as if the log had refused it. */
+void executor_inject_abort(struct executor *x);
+/* A source's error, NULL when it runs. Executor thread. */
+const struct err *executor_source_error(struct executor *x, const struct task *source);
+#endif
