@@ -326,7 +326,7 @@ void task_run(struct task *t) {
         if (op->end)
             op->end(t->self, &t->ctx);
     }
-    if (t->ex->ending && !t->align)
+    if (t->ex->ending && !t->origin->align)
         origin_end(t);
     for (int i = 0; i < t->def->nlinks; i++) {
         t->in[i].q = (struct queue){ 0 };
