@@ -14,7 +14,7 @@ struct entry {
     void *value;    /* fixed tables: inside the entry */
     uint32_t klen, vlen;
     bool dead;
-    char data[]; /* [fixed value,] key */
+    _Alignas(16) char data[]; /* [fixed value,] key */
 };
 struct slot {
     uint64_t hash;
