@@ -1,0 +1,378 @@
+/* interpolate, join and annotate. */
+#include "engine/num.h"
+#include "operators/exact.h"
+#include "tests/unit/harness.h"
+#include "tests/unit/optest.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+/* after setjmp.h and stdarg.h */
+#include <cmocka.h>
+
+static void expect_error(const struct optest *t, const char *part) {
+    char *text = optest_errors(t);
+    if (!strstr(text, part))
+        fail_msg("'%s' does not contain '%s'", text, part);
+    free(text);
+}
+
+static void add_f64(struct sbuf *b, double v) {
+    char text[NUM_F64_MAX_LEN];
+    sbuf_add(b, text, (size_t)num_write_f64(text, v));
+}
+
+/* ---- interpolate ---- */
+
+static void interpolate_repairs(void **state) {
+    (void)state;
+    struct optest t = { .op = "interpolate",
+                        .in = "k:string a:f64 b:f64",
+                        .by = "k",
+                        .config = "{\"fields\":[\"a\"],\"window\":2}" };
+    const char *rows = "x,null,null\nx,1,null\nx,null,7\ny,null,0\nx,4,0\nx,null,0\nx,null,0\n"
+                       "x,10,0\nx,null,0\n";
+    /* the means 1, 2.5, 2.5 never enter the history: the last one is (4 + 10) / 2 */
+    optest_expect(
+        &t, rows,
+        "x,null,null\nx,1,null\nx,1,7\ny,null,0\nx,4,0\nx,2.5,0\nx,2.5,0\nx,10,0\nx,7,0\n");
+    t.config = "{\"fields\":[\"a\"],\"window\":2,\"no_history\":\"0\"}";
+    optest_expect(&t, "x,null,null\ny,null,1\n", "x,0,null\ny,0,1\n");
+    t.config = "{\"fields\":[\"a\"],\"window\":0,\"no_history\":\"0\"}";
+    optest_expect(&t, rows, rows);
+    t.config = "{\"fields\":[\"a\"],\"window\":2}";
+    optest_expect(&t, "x,1e308,0\nx,1e308,0\nx,null,0\n",
+                  "x,1e308,0\nx,1e308,0\nx,null,0\n"); /* the sum overflows */
+    t.by = NULL;
+    optest_expect(&t, "x,1,0\ny,null,0\n", "x,1,0\ny,1,0\n");
+}
+
+static void interpolate_errors(void **state) {
+    (void)state;
+    struct optest t = { .op = "interpolate", .in = "k:string a:f64 n:i64" };
+    t.config = "{\"fields\":[\"b\"]}";
+    expect_error(&t, "no field 'b'");
+    t.config = "{\"fields\":[\"n\"]}";
+    expect_error(&t, "must be f64");
+    t.config = "{\"fields\":[\"a\",\"a\"]}";
+    expect_error(&t, "twice");
+    t.config = "{\"fields\":[\"a\"],\"window\":2000}";
+    expect_error(&t, "1024");
+    t.config = "{\"fields\":[\"a\"],\"value_field\":\"a\"}";
+    expect_error(&t, "go together");
+}
+
+enum { KEYS = 100, NAMES = 3, WINDOW = 5 };
+/* What one key and field has seen, oldest first. */
+struct past {
+    double v[WINDOW];
+    int n;
+};
+
+/* Row-at-a-time reference: a list that forgets from the front. */
+static bool naive(struct past *p, bool null, double *v) {
+    if (!null) {
+        if (p->n == WINDOW)
+            memmove(p->v, p->v + 1, (size_t)--p->n * sizeof *p->v);
+        p->v[p->n++] = *v;
+        return true;
+    }
+    if (!p->n)
+        return false;
+    long double sum = 0; /* exact for these values: multiples of 1/8 */
+    for (int i = 0; i < p->n; i++)
+        sum += p->v[i];
+    *v = (double)sum / p->n;
+    return true;
+}
+
+/* 100 keys, 30 % nulls, wide and exploded, random batch cuts: equal to the reference. */
+static void interpolate_equals_oracle(void **state) {
+    (void)state;
+    static struct past past[KEYS][NAMES];
+    static const char *const names[NAMES] = { "temperature", "light", "dust" };
+    memset(past, 0, sizeof past);
+    uint64_t seed = test_seed(77);
+    struct sbuf wide = { 0 }, wide_want = { 0 }, obs = { 0 }, obs_want = { 0 };
+    for (int row = 0; row < 4000; row++) {
+        int k = (int)(test_random(&seed) % KEYS);
+        sbuf_printf(&wide, "key%d", k);
+        sbuf_printf(&wide_want, "key%d", k);
+        for (int f = 0; f < NAMES; f++) {
+            bool null = test_random(&seed) % 10 < 3;
+            double v = (double)(test_random(&seed) % 100000) / 8 - 3000;
+            sbuf_adds(&wide, ",");
+            sbuf_printf(&obs, "key%d,%s,", k, names[f]);
+            if (null) {
+                sbuf_adds(&wide, "null");
+                sbuf_adds(&obs, "null");
+            } else {
+                add_f64(&wide, v);
+                add_f64(&obs, v);
+            }
+            bool known = naive(&past[k][f], null, &v);
+            sbuf_adds(&wide_want, ",");
+            sbuf_printf(&obs_want, "key%d,%s,", k, names[f]);
+            if (known) {
+                add_f64(&wide_want, v);
+                add_f64(&obs_want, v);
+            } else {
+                sbuf_adds(&wide_want, "null");
+                sbuf_adds(&obs_want, "null");
+            }
+            sbuf_adds(&obs, "\n");
+            sbuf_adds(&obs_want, "\n");
+        }
+        sbuf_adds(&wide, "\n");
+        sbuf_adds(&wide_want, "\n");
+    }
+    struct optest t = { .op = "interpolate",
+                        .in = "k:string temperature:f64 light:f64 dust:f64",
+                        .by = "k",
+                        .config = "{\"fields\":[\"temperature\",\"light\",\"dust\"]}" };
+    optest_expect(&t, sbuf_str(&wide), sbuf_str(&wide_want));
+    t.in = "k:string obs:string value:f64";
+    t.config = "{\"fields\":[\"light\",\"temperature\",\"dust\"],\"name_field\":\"obs\","
+               "\"value_field\":\"value\"}";
+    optest_expect(&t, sbuf_str(&obs), sbuf_str(&obs_want));
+    t.by = "k obs"; /* the same, keyed by the name */
+    t.config = "{\"fields\":[\"value\"]}";
+    optest_expect(&t, sbuf_str(&obs), sbuf_str(&obs_want));
+    sbuf_free(&wide);
+    sbuf_free(&wide_want);
+    sbuf_free(&obs);
+    sbuf_free(&obs_want);
+}
+
+static void exact_sums(void **state) {
+    (void)state;
+    assert_true(exact_sum(NULL, 0) == 0);
+    assert_true(exact_sum((double[]){ 1e100, 1, -1e100 }, 3) == 1);
+    assert_true(exact_sum((double[]){ 0.1, 0.2, 0.3, -0.6 }, 4) == 2.7755575615628914e-17);
+    assert_true(exact_sum((double[]){ 0x1p53, 1, 0x1p-60 }, 3) == 0x1p53 + 2); /* no tie */
+    assert_true(exact_sum((double[]){ 0x1p53, 1, -0x1p-60 }, 3) == 0x1p53);
+    assert_true(isinf(exact_sum((double[]){ 1e308, 1e308 }, 2)));
+    /* order does not matter */
+    uint64_t seed = test_seed(3);
+    for (int round = 0; round < test_scale(2000); round++) {
+        double v[50];
+        int n = 1 + (int)(test_random(&seed) % 50);
+        for (int i = 0; i < n; i++)
+            v[i] =
+                ldexp((double)(int64_t)test_random(&seed), (int)(test_random(&seed) % 400) - 200);
+        double want = exact_sum(v, n);
+        for (int i = n - 1; i > 0; i--) {
+            int j = (int)(test_random(&seed) % (uint64_t)(i + 1));
+            double x = v[i];
+            v[i] = v[j];
+            v[j] = x;
+        }
+        assert_true(exact_sum(v, n) == want);
+    }
+}
+
+/* ---- join ---- */
+
+#define OBS "source:string msgid:i64 obs:string value:f64"
+
+static void join_completes(void **state) {
+    (void)state;
+    struct optest t = { .op = "join", .in = OBS, .config = "{\"need\":[\"a\",\"b\"]}" };
+    struct op_counts c;
+    char *got = optest_same(&t,
+                            "s1,1,a,10\ns1,1,b,20\n"
+                            "s2,2,b,21\ns3,3,a,12\ns3,3,b,null\ns2,2,a,11\n" /* interleaved */
+                            "s4,4,a,1\ns4,4,a,2\ns4,4,zzz,3\ns4,4,b,4\n"     /* twice, foreign */
+                            "s1,1,b,5\n"                                     /* opens 1 again */
+                            "s5,null,a,1\ns6,6,null,1\n",
+                            &c);
+    assert_string_equal(
+        got, "s1,10,20\ns3,12,null\ns2,11,21\ns4,2,4\n!reject null_id: the id is null\n");
+    assert_int_equal(c.made, 4);
+    assert_int_equal(c.filtered, 2);
+    assert_int_equal(c.absorbed, 10);
+    free(got);
+    t.config = "{\"schema\":{\"b\":\"f64\",\"source\":\"string\",\"msgid\":\"i64\",\"a\":\"f64\"}}";
+    optest_expect(&t, "s1,1,a,10\ns1,1,b,20\n", "20,s1,1,10\n");
+    char *schema = optest_schema(&t);
+    assert_string_equal(schema, "{b: f64, source: string, msgid: i64, a: f64}");
+    free(schema);
+}
+
+static void join_gives_up(void **state) {
+    (void)state;
+    struct optest t = { .op = "join",
+                        .in = OBS,
+                        .config = "{\"need\":[\"a\",\"b\",\"c\"],\"max_open\":2}" };
+    optest_expect(&t,
+                  "s1,1,a,1\ns2,2,a,1\ns2,2,b,1\ns3,3,a,1\n" /* 3 pushes 1 out */
+                  "s2,2,c,1\n"                               /* 2 completes */
+                  "s4,4,a,1\ns4,4,b,1\ns4,4,c,1\n"           /* fits, completes */
+                  "s1,1,b,2\ns5,5,a,1\n",                    /* 1 anew; 5 pushes 3 out */
+                  "s2,1,1,1\ns4,1,1,1\n"
+                  "!reject too_many_open: record has 1 of 3 observations; missing: b, c\n"
+                  "!reject too_many_open: record has 1 of 3 observations; missing: b, c\n");
+    t.config = "{\"need\":[\"a\",\"b\"],\"timeout\":\"10ms\"}";
+    optest_expect(&t,
+                  "@100 s1,1,a,1\n!wm 105\n@90 s2,2,a,1\n!wm 109\n@111 s3,3,a,1\n"
+                  "!wm 110\n@112 s1,1,b,1\n" /* too late: 1 is given up, this opens it again */
+                  "@112 s2,2,b,1\n"          /* 2 waits until 115 */
+                  "!wm 121\n@130 s3,3,b,1\n@130 s4,4,a,1\n@130 s4,4,b,2\n",
+                  "@112 s2,1,1\n@130 s4,1,2\n"
+                  "!reject timeout: record has 1 of 2 observations; missing: b\n"
+                  "!reject timeout: record has 1 of 2 observations; missing: b\n");
+}
+
+static void join_errors(void **state) {
+    (void)state;
+    struct optest t = { .op = "join", .in = OBS };
+    t.config = "{}";
+    expect_error(&t, "names that make a record complete");
+    t.config = "{\"need\":[\"a\",\"a\"]}";
+    expect_error(&t, "twice");
+    t.config = "{\"need\":[\"source\"]}";
+    expect_error(&t, "has a field 'source' already");
+    t.config = "{\"schema\":{\"a\":\"string\"}}";
+    expect_error(&t, "an observation is f64");
+    t.config = "{\"schema\":{\"a\":\"f64\",\"source\":\"f64\"}}";
+    expect_error(&t, "is string in the input, not f64");
+    t.config = "{\"need\":[\"a\",\"b\"],\"schema\":{\"a\":\"f64\",\"msgid\":\"i64\"}}";
+    expect_error(&t, "'b' is not in 'schema'");
+    t.config = "{\"id\":\"nope\",\"need\":[\"a\"]}";
+    expect_error(&t, "no field 'nope'");
+}
+
+enum { IDS = 400, NEED = 4, OPEN_MAX = 7 };
+struct open_id {
+    int id, opened, have;
+    double v[NEED];
+    bool live;
+};
+
+/* Random interleavings of records against a row-at-a-time reference with lists, with few open ids
+ * allowed so that many are given up. */
+static void join_equals_oracle(void **state) {
+    (void)state;
+    uint64_t seed = test_seed(99);
+    for (int round = 0; round < test_scale(10); round++) {
+        struct sbuf in = { 0 }, want = { 0 }, dead = { 0 };
+        static struct open_id open[IDS];
+        int nopen = 0, rows = 0;
+        uint32_t spread = 1 + (uint32_t)(test_random(&seed) % 12);
+        memset(open, 0, sizeof open);
+        for (int step = 0; step < 1500; step++) {
+            int id = step / 20 + (int)(test_random(&seed) % spread);
+            int name = (int)(test_random(&seed) % NEED), burst = test_random(&seed) % 4 ? 1 : NEED;
+            for (int i = 0; i < burst; i++, name = (name + 1) % NEED, rows++) {
+                double v = (double)(test_random(&seed) % 1000);
+                sbuf_printf(&in, "s%d,%d,n%d,%d\n", id, id, name, (int)v);
+                struct open_id *o = &open[id], *old = NULL;
+                if (!o->live) {
+                    for (int k = 0; k < IDS; k++)
+                        if (open[k].live && (!old || open[k].opened < old->opened))
+                            old = &open[k];
+                    if (nopen == OPEN_MAX) {
+                        sbuf_printf(&dead,
+                                    "!reject too_many_open: record has %d of 4 observations; "
+                                    "missing: ",
+                                    __builtin_popcount((unsigned)old->have));
+                        for (int k = 0, n = 0; k < NEED; k++)
+                            if (!(old->have >> k & 1))
+                                sbuf_printf(&dead, "%sn%d", n++ ? ", " : "", k);
+                        sbuf_adds(&dead, "\n");
+                        old->live = false;
+                        nopen--;
+                    }
+                    *o = (struct open_id){ .id = id, .opened = rows, .live = true };
+                    nopen++;
+                }
+                o->have |= 1 << name;
+                o->v[name] = v;
+                if (o->have != (1 << NEED) - 1)
+                    continue;
+                sbuf_printf(&want, "s%d,%d,%d,%d,%d\n", id, (int)o->v[0], (int)o->v[1],
+                            (int)o->v[2], (int)o->v[3]);
+                o->live = false;
+                nopen--;
+            }
+        }
+        sbuf_add(&want, dead.p, dead.len);
+        struct optest t = { .op = "join",
+                            .in = OBS,
+                            .config = "{\"need\":[\"n0\",\"n1\",\"n2\",\"n3\"],\"max_open\":7}" };
+        optest_expect(&t, sbuf_str(&in), sbuf_str(&want));
+        t.by = "source";
+        optest_expect(&t, sbuf_str(&in), sbuf_str(&want));
+        sbuf_free(&in);
+        sbuf_free(&want);
+        sbuf_free(&dead);
+    }
+}
+
+/* ---- annotate ---- */
+
+static const char *const tables[] = { "t",     "k1:oslo,1\r\nk2:,2\n\nk3:rome,\nk1:twice,9\n",
+                                      "bad",   "k1:oslo,x\n",
+                                      "short", "k1:oslo\n",
+                                      "long",  "k1:oslo,1,2\n",
+                                      "csv",   "k1,oslo,1\n",
+                                      NULL };
+
+static void annotate_joins(void **state) {
+    (void)state;
+    struct optest t = { .op = "annotate",
+                        .in = "k:string v:f64",
+                        .files = tables,
+                        .config = "{\"table\":\"t\",\"key\":\"k\","
+                                  "\"columns\":{\"city\":\"string\",\"n\":\"i64\"}}" };
+    const char *rows = "k1,1\nk9,2\nk2,3\nnull,4\nk3,5\nk1,6\n";
+    optest_expect(&t, rows,
+                  "k1,1,oslo,1\nk9,2,null,null\nk2,3,null,2\nnull,4,null,null\nk3,5,rome,null\n"
+                  "k1,6,oslo,1\n");
+    t.config = "{\"table\":\"t\",\"key\":\"k\",\"on_miss\":\"drop\","
+               "\"columns\":{\"city\":\"string\",\"n\":\"f64\"}}";
+    optest_expect(&t, rows, "k1,1,oslo,1\nk2,3,null,2\nk3,5,rome,null\nk1,6,oslo,1\n");
+    t.config = "{\"table\":\"t\",\"key\":\"k\",\"on_miss\":\"reject\","
+               "\"columns\":{\"city\":\"string\",\"n\":\"f64\"}}";
+    optest_expect(&t, rows,
+                  "k1,1,oslo,1\nk2,3,null,2\nk3,5,rome,null\nk1,6,oslo,1\n"
+                  "!reject no_entry: 'k9' is not in the table\n"
+                  "!reject no_entry: 'null' is not in the table\n");
+    t.config = "{\"table\":\"csv\",\"key\":\"k\",\"key_separator\":\",\","
+               "\"columns\":{\"city\":\"string\",\"n\":\"f64\"}}";
+    optest_expect(&t, "k1,0\n", "k1,0,oslo,1\n");
+}
+
+static void annotate_errors(void **state) {
+    (void)state;
+    struct optest t = { .op = "annotate", .in = "k:string v:f64", .files = tables };
+    t.config = "{\"table\":\"bad\",\"key\":\"k\",\"columns\":{\"a\":\"string\",\"b\":\"i64\"}}";
+    expect_error(&t, "table 'bad' line 1: 'x' in column 'b' is no i64");
+    t.config = "{\"table\":\"short\",\"key\":\"k\",\"columns\":{\"a\":\"string\",\"b\":\"i64\"}}";
+    expect_error(&t, "line 1 has 1 columns, not 2");
+    t.config = "{\"table\":\"long\",\"key\":\"k\",\"columns\":{\"a\":\"string\",\"b\":\"i64\"}}";
+    expect_error(&t, "more than 2");
+    t.config = "{\"table\":\"t\",\"key\":\"k\",\"columns\":{\"v\":\"string\",\"b\":\"i64\"}}";
+    expect_error(&t, "has a field 'v' already");
+    t.config = "{\"table\":\"t\",\"key\":\"v\",\"columns\":{\"a\":\"string\"}}";
+    expect_error(&t, "must be string");
+    t.config = "{\"table\":\"t\",\"key\":\"k\",\"columns\":{\"a\":\"bool\"}}";
+    expect_error(&t, "not bool");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(interpolate_repairs),
+        cmocka_unit_test(interpolate_errors),
+        cmocka_unit_test(interpolate_equals_oracle),
+        cmocka_unit_test(exact_sums),
+        cmocka_unit_test(join_completes),
+        cmocka_unit_test(join_gives_up),
+        cmocka_unit_test(join_errors),
+        cmocka_unit_test(join_equals_oracle),
+        cmocka_unit_test(annotate_joins),
+        cmocka_unit_test(annotate_errors),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
