@@ -197,4 +197,4 @@ clean: ## remove what was built
 	rm -rf $(BUILD) compile_commands.json
 FORCE:
 .SECONDARY:
--include $(shell find $(O) -name '*.d' 2>/dev/null)
+-include $(foreach d,engine planner operators cluster docs tests/unit tests/bench tests/fuzz,$(wildcard $(O)/$(d)/*.d))
