@@ -411,7 +411,7 @@ void exec_tick_batch(struct exec *ex, struct task *source, struct batch *b, stru
 }
 
 static const char *source_topic(const struct task *t) {
-    return t->def->op->flags & OP_SOURCE ? t->def->label : NULL;
+    return op_config_text(t->def->op, t->def->config, "topic");
 }
 
 void exec_tick(struct exec *ex, struct task *source, const struct log_rows *rows, int64_t off) {

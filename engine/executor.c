@@ -72,33 +72,6 @@ struct visit {
     struct visit *next;
 };
 
-/* ---- parameters by name: the engine knows no operator ---- */
-
-static const struct param *param_find(const struct op_desc *op, const char *name) {
-    for (const struct param *p = op->params; p && p->name; p++)
-        if (strcmp(p->name, name) == 0)
-            return p;
-    return NULL;
-}
-
-static const char *config_text(const struct task_def *d, const char *name) {
-    const struct param *p = param_find(d->op, name);
-    if (!p)
-        return NULL;
-    const char *at = (const char *)d->config + p->offset;
-    if (p->type == PT_STR || p->type == PT_FIELD) {
-        const char *text;
-        memcpy(&text, at, sizeof text);
-        return text;
-    }
-    if (p->type == PT_ENUM) {
-        int i;
-        memcpy(&i, at, sizeof i);
-        return p->words[i];
-    }
-    return NULL;
-}
-
 /* ---- epochs ---- */
 
 static int64_t now_ns(void) {
@@ -262,7 +235,8 @@ static void port_free(struct port *p) {
 
 static int source_bind(struct executor *x, struct task *t, bool restore, struct err *e) {
     const struct task_def *d = task_def(t);
-    const char *topic = config_text(d, "topic"), *start = config_text(d, "start");
+    const char *topic = op_config_text(d->op, d->config, "topic");
+    const char *start = op_config_text(d->op, d->config, "start");
     if (!topic)
         return err_set(e, ERR_INPUT, "source %s of type %s needs a driver that is not there",
                        d->label, d->op->name);
@@ -302,7 +276,8 @@ static int task_bind(struct executor *x, struct task *t, bool restore, struct er
         return source_bind(x, t, restore, e);
     if (!(d->op->flags & OP_SINK))
         return 0;
-    const char *topic = config_text(d, "topic"), *file = config_text(d, "file");
+    const char *topic = op_config_text(d->op, d->config, "topic");
+    const char *file = op_config_text(d->op, d->config, "file");
     if (topic) {
         struct log_topic_info info;
         port_new(x, t, PORT_TOPIC, topic);

@@ -254,6 +254,10 @@ void ops_init(const struct op_desc *const *descs, int n);
 const struct op_desc *ops_find(const char *name);
 const char *ops_nearest(const char *name); /* never an inner stage */
 
+/* A text parameter (PT_STR, PT_FIELD, the word of a PT_ENUM, the name of a PT_FILE) of a config by
+ * its name, for drivers that know no operator; NULL when there is none or it is absent. */
+const char *op_config_text(const struct op_desc *d, const void *config, const char *name);
+
 /* ---- configs from JSON (params.c) ---- */
 /* Finds the file a config names; fills *f (data may stay NULL when only planning). 0 or negative.
  */

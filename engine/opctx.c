@@ -50,3 +50,33 @@ struct batch *op_fire(struct op_ctx *c, int port, uint32_t n, const int64_t *fir
                          .origin = c->origin };
     return b;
 }
+
+static const struct param *param_find(const struct op_desc *d, const char *name) {
+    for (const struct param *p = d->params; p && p->name; p++)
+        if (strcmp(p->name, name) == 0)
+            return p;
+    return NULL;
+}
+
+const char *op_config_text(const struct op_desc *d, const void *config, const char *name) {
+    const struct param *p = param_find(d, name);
+    if (!p)
+        return NULL;
+    const char *at = (const char *)config + p->offset;
+    if (p->type == PT_STR || p->type == PT_FIELD) {
+        const char *text;
+        memcpy(&text, at, sizeof text);
+        return text;
+    }
+    if (p->type == PT_FILE) {
+        const struct file *f;
+        memcpy(&f, at, sizeof f);
+        return f ? f->name : NULL;
+    }
+    if (p->type == PT_ENUM) {
+        int i;
+        memcpy(&i, at, sizeof i);
+        return p->words[i];
+    }
+    return NULL;
+}
