@@ -221,9 +221,9 @@ static char *write_date(char *out, const struct hole *h, const char *old, int64_
     if (h->len > DATE_LEN) {
         int64_t sub = ms % 1000 < 0 ? ms % 1000 + 1000 : ms % 1000;
         out[DATE_LEN] = '.';
-        int64_t unit = 100;
-        for (int i = DATE_LEN + 1; i < h->len; i++, unit /= 10)
-            out[i] = (char)('0' + sub / unit % 10);
+        const char digits[3] = { (char)('0' + sub / 100), (char)('0' + sub / 10 % 10),
+                                 (char)('0' + sub % 10) };
+        memcpy(out + DATE_LEN + 1, digits, (size_t)(h->len - DATE_LEN - 1));
     }
     return out + h->len;
 }

@@ -12,20 +12,20 @@ static int run_file(const char *path) {
     FILE *f = fopen(path, "rb");
     if (!f)
         return 0;
-    size_t cap = 1 << 20, len = 0, n;
-    char *data = malloc(cap);
-    while (data && (n = fread(data + len, 1, cap - len, f)) > 0)
-        if ((len += n) == cap)
-            data = realloc(data, cap *= 2);
-    fclose(f);
-    if (!data)
+    if (fseek(f, 0, SEEK_END) != 0)
         abort();
+    long size = ftell(f);
+    rewind(f);
+    if (size < 0)
+        abort();
+    size_t len = (size_t)size;
     /* Exactly as long as the input, so that a sanitizer sees a read beyond its end. */
     uint8_t *exact = malloc(len ? len : 1);
     if (!exact)
         abort();
-    memcpy(exact, data, len);
-    free(data);
+    if (fread(exact, 1, len, f) != len)
+        abort();
+    fclose(f);
     LLVMFuzzerTestOneInput(exact, len);
     free(exact);
     return 1;
