@@ -326,6 +326,8 @@ int exec_apply(struct exec *ex, const struct change *ch, bool restore, struct er
     }
     if (rc < 0)
         exec_take_back(ex, ch);
+    else if (ch->drain)
+        exec_drain(ex, ch);
     return rc;
 }
 
@@ -465,6 +467,42 @@ void exec_finish(struct exec *ex, struct task *source) {
     tick_begin(ex, source, o);
     tick_run(ex, source);
     ex->ending = false;
+}
+
+static void links_open(struct task *t, int64_t until) {
+    for (int k = 0; k < t->def->nlinks; k++)
+        t->in[k].until = until;
+}
+
+void exec_drain(struct exec *ex, const struct change *ch) {
+    struct arena *a = &ex->arena;
+    struct task **gone = ARENA_ARRAY(a, struct task *, ch->nremove + 1);
+    int n = 0;
+    for (uint32_t i = 0; i < ex->ntasks; i++) /* in topological order */
+        if (ex->task[i]->removed_by == ch->version)
+            gone[n++] = ex->task[i];
+    ex->tick++;
+    ex->ending = true;
+    for (int i = 0; i < n; i++) {
+        links_open(gone[i], INT64_MAX);
+        for (int k = 0; k < gone[i]->def->nlinks; k++) {
+            struct task *from = gone[i]->in[k].from;
+            if (from->tick == ex->tick)
+                continue;
+            from->tick = ex->tick; /* a parent that stays, or a source: it looks ended from here */
+            ex->end_off = origin_next(from);
+            origin_end(from);
+        }
+        if (!(gone[i]->def->op->flags & OP_SOURCE)) {
+            ex->end_off = origin_next(gone[i]);
+            task_run(gone[i]);
+        }
+    }
+    ex->ending = false;
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < gone[i]->def->nlinks; k++)
+            gone[i]->in[k].until = origin_next(gone[i]->in[k].from);
+    arena_reset(a);
 }
 
 bool exec_paused(const struct exec *ex, const struct task *source) {

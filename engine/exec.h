@@ -38,6 +38,9 @@ struct undo *exec_undo(struct exec *ex);
  * exec_load, then call exec_rebuild. Tasks in change->remove stop seeing rows at the cut but stay
  * (a redone epoch needs them) until exec_free_removed. */
 int exec_apply(struct exec *ex, const struct change *ch, bool restore, struct err *e);
+/* Gives the tasks that the applied change removes a watermark of infinity, at its cut: no rows may
+ * have passed since. Tasks that stay notice nothing. */
+void exec_drain(struct exec *ex, const struct change *ch);
 /* Takes an applied change back whole, when the driver could not bind one of its tasks. */
 void exec_take_back(struct exec *ex, const struct change *ch);
 /* The epoch that removed them has committed: frees tasks removed up to plan version `version`,

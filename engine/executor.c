@@ -35,6 +35,7 @@ struct executor {
     bool dirty;
     int64_t opened_ns;
     struct log_buf *dead;
+    struct executor_change *waiting; /* not applied yet, oldest first */
     struct executor_change *changes; /* of the running epoch, oldest first */
     /* the committing epoch */
     bool committing;
@@ -438,6 +439,8 @@ static void epoch_abort(struct executor *x) {
     for (c = x->changes; c; c = next) { /* their records go into the next epoch again */
         next = c->next;
         epoch_open(x);
+        if (c->change.drain)
+            exec_drain(x->ex, &c->change);
         if (c->record)
             c->record(c->arg, x->ex, x->epoch);
         x->dirty = true;
@@ -504,6 +507,7 @@ static int change_bind(struct executor *x, const struct change *ch, bool restore
 
 static void change_apply(struct executor *x, struct executor_change *c) {
     struct err e = ERR_INIT;
+    epoch_open(x); /* draining tasks write already */
     int rc = exec_apply(x->ex, &c->change, false, &e);
     if (rc == 0 && (rc = change_bind(x, &c->change, false, &e)) < 0) {
         change_undo_bind(x, &c->change);
@@ -521,18 +525,26 @@ static void change_apply(struct executor *x, struct executor_change *c) {
     x->dirty = true;
 }
 
+/* A draining change is the first thing of its epoch, with no other in flight: an abort then takes
+ * the graph back to exactly its cut, where it is drained again. */
+static bool change_must_wait(const struct executor *x) {
+    return x->waiting && x->waiting->change.drain && (x->committing || x->dirty);
+}
+
 static bool take_commands(struct executor *x) {
     uv_mutex_lock(&x->mutex);
-    struct executor_change *c = x->inbox, *next;
+    changes_append(&x->waiting, x->inbox);
     struct visit *v = x->visits;
     x->inbox = NULL;
     x->inbox_end = &x->inbox;
     x->visits = NULL;
     uv_mutex_unlock(&x->mutex);
-    bool any = c || v;
-    for (; c; c = next) {
-        next = c->next;
+    bool any = v != NULL;
+    while (x->waiting && !change_must_wait(x)) {
+        struct executor_change *c = x->waiting;
+        x->waiting = c->next;
         change_apply(x, c);
+        any = true;
     }
     for (struct visit *nv; v; v = nv) {
         nv = v->next;
@@ -576,7 +588,8 @@ bool executor_step(struct executor *x) {
     worked |= take_commands(x);
     bool read = false;
     size_t held = x->epoch ? log_epoch_bytes(x->epoch) : 0;
-    if (held < EXECUTOR_HOLD_BYTES)
+    bool wait = change_must_wait(x);
+    if (held < EXECUTOR_HOLD_BYTES && !wait)
         for (struct port *p = x->ports; p; p = p->next)
             if (p->kind == PORT_SOURCE)
                 read |= source_tick(x, p);
@@ -586,7 +599,7 @@ bool executor_step(struct executor *x) {
     if (!x->dirty && !graves)
         return worked || read;
     held = x->epoch ? log_epoch_bytes(x->epoch) : 0;
-    if (!read || held >= EXECUTOR_EPOCH_BYTES ||
+    if (!read || wait || held >= EXECUTOR_EPOCH_BYTES ||
         now_ns() - x->opened_ns >= (int64_t)EXECUTOR_EPOCH_MS * 1000000)
         epoch_close(x);
     return true;

@@ -44,6 +44,9 @@ struct change {
     int nadd, nremove;
     const struct task_def *const *add;
     const uint64_t *remove;
+    /* The removed tasks see a watermark of infinity first: open windows come out (`rm --drain`).
+     * Set by the caller of the executor, never by the planner. */
+    bool drain;
     /* Running OP_ANY_PORTS tasks whose out-ports have grown: the same instance, more out_name and
      * out at the end. Before `add`: a new child may link to the new port. The former task_def stays
      * valid until the instance is freed. */

@@ -64,6 +64,8 @@ void task_run(struct task *t);
 /* Hands rows of in-port `port` to the operator, stopping at due points of the timeline. */
 void task_deliver(struct task *t, int port, const struct batch *b);
 void task_timers(struct task *t); /* the rest of this tick's timeline */
+/* In the last tick: the task's children see one more point, at infinity, offset ex->end_off. */
+void origin_end(struct task *t);
 void queue_add(struct arena *a, struct queue *q, const struct batch *b);
 
 /* align.c: a task fed by several origins. Rows wait in state until no origin can deliver an earlier

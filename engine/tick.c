@@ -162,9 +162,6 @@ void task_timers(struct task *t) {
         return;
     for (uint32_t p; (p = point_due(t)) != UINT32_MAX;)
         point_fire(t, p);
-    const struct origin *o = t->ctx.origin;
-    if (o && o->wm && o->n)
-        t->ctx.wm = o->wm[o->n - 1];
 }
 
 /* ---- inputs ---- */
@@ -295,7 +292,7 @@ static void deliver_sink(struct task *t) {
 }
 
 /* The last tick: children see one more point, at infinity. */
-static void origin_end(struct task *t) {
+void origin_end(struct task *t) {
     struct exec *ex = t->ex;
     const struct origin *from = t->ctx.out_origin;
     struct origin *o = ARENA_NEW(&ex->arena, struct origin);
@@ -332,5 +329,8 @@ void task_run(struct task *t) {
         t->in[i].q = (struct queue){ 0 };
         t->in[i].head_batch = t->in[i].head_row = 0;
     }
+    const struct origin *o = t->ctx.origin;
+    if (o && o->wm && o->n)
+        t->ctx.wm = o->wm[o->n - 1];
     t->ns += (uint64_t)(clock_mono_ns() - start);
 }
