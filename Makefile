@@ -121,6 +121,9 @@ $(O)/tests/%: $(O)/tests/unit/%.o $(HELP_OBJ) $(O)/libbraid.a
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
+$(O)/docs/%: $(O)/docs/%.o $(O)/libbraid.a
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 # bench_X is made of bench_X.c, of bench_X.cc (C++, linked with simdjson), or of both.
 .SECONDEXPANSION:
 cc_of = $(patsubst %,$(O)/%.o,$(wildcard tests/bench/$(1).cc))
@@ -150,10 +153,10 @@ test: ## install, build and run all tests; ends in `N passed, N failed, N skippe
 	@$(MAKE) --no-print-directory test-run
 test-run: ## the same without installing
 	@echo "building ..."
-	@$(MAKE) -s -j$(JOBS) all $(TEST_BIN) $(FUZZ_BIN)
+	@$(MAKE) -s -j$(JOBS) all $(TEST_BIN) $(FUZZ_BIN) $(O)/docs/gen_operators
 	@$(MAKE) -s -j$(JOBS) SANITIZER=address,undefined $(names:%=$(SAN)/%)
 	@$(if $(THREAD_TESTS),$(MAKE) -s -j$(JOBS) SANITIZER=thread $(THREAD_TESTS:%=$(TSAN)/tests/%))
-	@$(RUNNER) tidy:tests/tidy $(TEST_BIN:%=unit:%) $(TEST_BIN:%=locale:%) $(FUZZ_BIN:%=corpus:%) \
+	@$(RUNNER) tidy:tests/tidy docs:$(O)/docs/gen_operators $(TEST_BIN:%=unit:%) $(TEST_BIN:%=locale:%) $(FUZZ_BIN:%=corpus:%) \
 	  $(names:%=asan:$(SAN)/%) $(THREAD_TESTS:%=tsan:$(TSAN)/tests/%) $(SCRIPTS:%=script:%)
 RUNNER = tests/run --build $(BUILD) --jobs $(JOBS) --timeout $(TEST_TIMEOUT) --scale $(TEST_SCALE)
 unit: $(TEST_BIN) ## the unit tests alone, as they are built now
@@ -206,6 +209,8 @@ $(O)/lint/%.ok: %.c $(O)/%.o .clang-tidy
 	@touch $@
 fmt: ## format the code
 	clang-format -i $(C_FILES)
+docs: $(O)/docs/gen_operators ## docs/operators.md from the descriptors
+	$(O)/docs/gen_operators docs/operators.md
 compdb: ## compile_commands.json for editors
 	@{ echo '['; for f in $(filter %.c,$(C_FILES)); do [ -z "$$n" ] || echo ','; n=1; \
 	  printf '{"directory":"%s","file":"%s","command":"%s"}' '$(CURDIR)' "$$f" '$(CC) $(CPPFLAGS) $(CFLAGS) -c '"$$f"; \
