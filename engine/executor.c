@@ -449,7 +449,7 @@ static void epoch_abort(struct executor *x) {
 
 static void epoch_aborted(struct executor *x) {
     epoch_abort(x);
-    x->retry_ms = x->retry_ms ? x->retry_ms * 2 : RETRY_MS_FIRST;
+    x->retry_ms = x->retry_ms ? x->retry_ms * 2 : x->conf.retry_ms;
     if (x->retry_ms > RETRY_MS_LAST)
         x->retry_ms = RETRY_MS_LAST;
     x->retry_at_ns = now_ns() + x->retry_ms * 1000000;
@@ -605,6 +605,19 @@ bool executor_step(struct executor *x) {
     return true;
 }
 
+void executor_settle(struct executor *x) {
+    while (!x->health.failed) {
+        if (executor_step(x))
+            continue;
+        if (!x->committing && !x->dirty)
+            return;
+        uv_mutex_lock(&x->mutex);
+        while (x->committing && !x->outcome_ready)
+            uv_cond_wait(&x->cond, &x->mutex);
+        uv_mutex_unlock(&x->mutex);
+    }
+}
+
 static void on_wake(uv_async_t *h);
 static void on_idle(uv_idle_t *h) {
     on_wake((uv_async_t *)h);
@@ -692,6 +705,8 @@ int executor_new(struct executor **out, const struct executor_conf *conf, struct
     x->conf = *conf;
     if (x->conf.batch_rows == 0 || x->conf.batch_rows > BATCH_ROWS)
         x->conf.batch_rows = BATCH_ROWS;
+    if (x->conf.retry_ms == 0)
+        x->conf.retry_ms = RETRY_MS_FIRST;
     x->ex = exec_new(&(struct exec_conf){ .batch_rows = x->conf.batch_rows,
                                           .align_bytes = conf->align_bytes,
                                           .sink = on_sink,

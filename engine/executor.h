@@ -25,6 +25,7 @@ struct executor_conf {
     const char *out_dir; /* `file` sinks write below it; NULL: refused */
     uint32_t batch_rows; /* 0: BATCH_ROWS */
     int64_t align_bytes; /* 0: default */
+    int64_t retry_ms;    /* after the first abort; 0: 100. Doubles up to 5 s */
 };
 
 /* A change of the graph on its way: filled by the caller, kept by it until `done`. */
@@ -66,6 +67,8 @@ void executor_health(struct executor *x, struct executor_health *h);
 
 /* Without a thread (tests): one round; false when there was nothing to do and nothing is open. */
 bool executor_step(struct executor *x);
+/* Without a thread: rounds until no input waits and nothing is open. */
+void executor_settle(struct executor *x);
 /* Test hook: the next epoch that closes is aborted as if the log had refused it. */
 void executor_inject_abort(struct executor *x);
 /* A source's error, NULL when it runs. Executor thread. */
