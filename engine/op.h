@@ -276,4 +276,7 @@ void params_copy(const struct op_desc *d, void *to, const void *from, struct are
 /* The semantic parameters as canonical JSON (defaults filled, numbers and keys normalised, files by
  * hash): what is hashed. With `all`, every parameter, secrets as "***": what `show` prints. */
 void params_canonical(const struct op_desc *d, const void *config, bool all, struct sbuf *out);
+/* The same for one class of parameters. */
+void params_class(const struct op_desc *d, const void *config, enum param_class cls,
+                  struct sbuf *out);
 #endif

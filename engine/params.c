@@ -942,28 +942,49 @@ static void add_param(struct sbuf *b, const struct param *p, const void *at, boo
     }
 }
 
-void params_canonical(const struct op_desc *d, const void *config, bool all, struct sbuf *out) {
-    const struct param *order[PARAMS_MAX];
-    int n = 0;
-    for (const struct param *p = d->params; p && p->name; p++) {
-        if ((!all && p->class != PARAM_SEMANTIC) || absent(p, cslot(p, config)))
-            continue;
-        assert(n < PARAMS_MAX);
-        int at = n++;
-        /* By name, so that the order of a table may change; `show` keeps the table's. */
-        for (; !all && at > 0 && strcmp(order[at - 1]->name, p->name) > 0; at--)
-            order[at] = order[at - 1];
-        order[at] = p;
-    }
+static void add_params(struct sbuf *out, const struct param *const *order, int n,
+                       const void *config, bool people) {
     sbuf_adds(out, "{");
     for (int i = 0; i < n; i++) {
         sbuf_adds(out, i ? "," : "");
         add_str(out, order[i]->name);
         sbuf_adds(out, ":");
-        if (all && (order[i]->flags & PARAM_SECRET))
+        if (people && (order[i]->flags & PARAM_SECRET))
             sbuf_adds(out, "\"***\"");
         else
-            add_param(out, order[i], cslot(order[i], config), all);
+            add_param(out, order[i], cslot(order[i], config), people);
     }
     sbuf_adds(out, "}");
+}
+
+/* Of one class: sorted by name, so that the order of a table may change. */
+void params_class(const struct op_desc *d, const void *config, enum param_class cls,
+                  struct sbuf *out) {
+    const struct param *order[PARAMS_MAX];
+    int n = 0;
+    for (const struct param *p = d->params; p && p->name; p++) {
+        if (p->class != cls || absent(p, cslot(p, config)))
+            continue;
+        assert(n < PARAMS_MAX);
+        int at = n++;
+        for (; at > 0 && strcmp(order[at - 1]->name, p->name) > 0; at--)
+            order[at] = order[at - 1];
+        order[at] = p;
+    }
+    add_params(out, order, n, config, false);
+}
+
+void params_canonical(const struct op_desc *d, const void *config, bool all, struct sbuf *out) {
+    const struct param *order[PARAMS_MAX];
+    int n = 0;
+    if (!all) {
+        params_class(d, config, PARAM_SEMANTIC, out);
+        return;
+    }
+    for (const struct param *p = d->params; p && p->name; p++) {
+        assert(n < PARAMS_MAX);
+        if (!absent(p, cslot(p, config)))
+            order[n++] = p;
+    }
+    add_params(out, order, n, config, true);
 }

@@ -1,0 +1,64 @@
+/* Merge and unmerge: dataflows join and leave the running set.
+ *
+ * Merge is hash-consing over signatures: each stage of the dataflow, parents first, either joins a
+ * running instance that makes the same output from the same parents, or starts a new one. Cost is
+ * O(stages and links of the dataflow), whatever runs. Unmerge counts references. After Chaturvedi,
+ * Tyagi and Simmhan (eScience 2017; TCC 2021), without their search over running DAGs.
+ *
+ * What may be joined:
+ *  - never: operators that are not deterministic, or with external effects;
+ *  - `history: shared`: any instance of equal signature and the same parents, the one started first
+ *    (one started with default attach parameters before one that was not);
+ *  - `history: own`: the same, but an operator with memory only when it was started at the same
+ * cut, and a source only when it was started with the same attach parameters;
+ *  - a stage whose attach parameters are not the defaults (`start: earliest`): only an instance
+ *    started with the same ones at the same cut.
+ *
+ * Calls between two commits add up to one change: a submit and a remove together are a replace that
+ * keeps what both have in common. One thread. */
+#ifndef BRAID_MERGE_H
+#define BRAID_MERGE_H
+#include "planner/model.h"
+
+struct plan_env {
+    void *user;
+    /* Partitions of a topic; 0: it does not exist (and will be made with one). NULL: all one. */
+    int (*partitions)(void *user, const char *topic);
+};
+
+/* Adds a dataflow. *change (may be NULL) is everything since the last commit; it holds until the
+ * next call. On error nothing of this call remains, and `es` tells why: ERR_CONFLICT (name taken,
+ * topic owned by another dataflow, cycle over topics) or ERR_INPUT. The spec may be freed after. */
+int plan_submit(struct plan *p, const struct spec *s, const struct plan_cut *cut,
+                const struct plan_env *env, const struct change **change, struct errs *es);
+/* Takes a dataflow out. ERR_NOTFOUND with the nearest name. */
+int plan_remove(struct plan *p, const char *name, const struct change **change, struct err *e);
+const struct change *plan_change(struct plan *p);
+/* The executor has taken the change over: removed instances wait for plan_freed. */
+void plan_commit(struct plan *p);
+/* As if nothing since the last commit had been asked. Instance numbers are not given again. */
+void plan_rollback(struct plan *p);
+/* The executor no longer reads the memory of this removed instance. */
+void plan_freed(struct plan *p, uint64_t instance);
+
+/* ---- restart (save.c) ---- */
+/* {"name":…,"stages":[{"task","type","sig","instance","cut","time"},…]}: which instances a dataflow
+ * uses. Keep it with the dataflow's text, and plan_next with the plan. */
+void plan_save(const struct plan *p, const struct flow *f, struct sbuf *out);
+/* As plan_submit, but every stage takes the instance number and cut that were saved, where the
+ * signature still is the same; else (an operator's semantics were raised) it starts anew. */
+int plan_restore(struct plan *p, const struct spec *s, const char *saved, size_t len,
+                 const struct plan_cut *cut, const struct plan_env *env, struct errs *es);
+uint64_t plan_next(const struct plan *p);
+/* No instance gets a number below `next`. */
+void plan_set_next(struct plan *p, uint64_t version, uint64_t next);
+
+/* For save.c: what a stage was. */
+struct plan_bound {
+    uint64_t instance; /* 0: not bound */
+    struct sig sig;
+    struct plan_cut cut;
+};
+int merge_bound(struct plan *p, const struct spec *s, const struct plan_cut *cut,
+                const struct plan_env *env, const struct plan_bound *bound, struct errs *es);
+#endif

@@ -1,0 +1,669 @@
+#include "planner/spec.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const history_words[] = { "shared", "own", NULL };
+static const char *const grouping_words[] = { "all", "global", "shuffle", NULL };
+static const enum grouping grouping_of[] = { GROUP_ALL, GROUP_GLOBAL, GROUP_SHUFFLE };
+
+static const char *const top_keys[] = {
+    "braid", "name", "description", "tenant", "history", "tasks"
+};
+static const char *const task_keys[] = { "id", "type", "config", "inputs", "label" };
+static const char *const input_keys[] = { "from", "to", "by", "grouping" };
+#define COUNT(v) ((int)(sizeof(v) / sizeof *(v)))
+
+struct parser {
+    struct spec *s;
+    const struct spec_env *env;
+    struct arena *a;
+    struct errs *es, *warn;
+    /* task ids: open addressing, index + 1 */
+    int *ids;
+    uint32_t mask;
+    int links;
+};
+
+bool spec_name_valid(const char *s, size_t len, bool dots) {
+    if (len == 0 || len > SPEC_NAME_MAX)
+        return false;
+    for (size_t i = 0; i < len; i++) {
+        char c = s[i];
+        bool word = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                    c == '_' || c == '-';
+        if (!word && !(dots && c == '.' && i > 0))
+            return false;
+    }
+    return true;
+}
+
+static int clip(size_t len) {
+    return len > 60 ? 60 : (int)len;
+}
+
+/* Unknown keys of an object, each with the nearest known one. */
+static int check_keys(struct parser *p, const struct jnode *obj, const char *what,
+                      const char *const *keys, int nkeys) {
+    int rc = 0;
+    for (const struct jnode *c = obj->child; c; c = c->next) {
+        int i = 0;
+        while (i < nkeys && strcmp(keys[i], c->key) != 0)
+            i++;
+        if (i < nkeys)
+            continue;
+        const char *near = c->klen < 64 ? err_nearest(c->key, keys, nkeys) : NULL;
+        char list[256] = "";
+        size_t len = 0;
+        for (i = 0; !near && i < nkeys && len < sizeof list; i++)
+            len += (size_t)snprintf(list + len, sizeof list - len, "%s%s",
+                                    i == 0           ? ""
+                                    : i + 1 == nkeys ? " and "
+                                                     : ", ",
+                                    keys[i]);
+        rc = json_error(p->es, &p->s->doc, c, true, "unknown key '%.*s' in %s; %s%s%s",
+                        clip(c->klen), c->key, what, near ? "did you mean '" : "it has ",
+                        near ? near : list, near ? "'?" : "");
+    }
+    return rc;
+}
+
+/* A member of a type; NULL when absent or, after reporting, of another type. */
+static const struct jnode *member(struct parser *p, const struct jnode *obj, const char *key,
+                                  enum jtype type, int *rc) {
+    const struct jnode *n = jnode_get(obj, key);
+    if (!n || n->type == type)
+        return n;
+    *rc = json_error(p->es, &p->s->doc, n, false, "'%s' must be %s, not %s", key, jtype_names[type],
+                     jtype_names[n->type]);
+    return NULL;
+}
+
+/* A name under the rules of spec_name_valid, or NULL after reporting. */
+static const char *name_of(struct parser *p, const struct jnode *n, const char *what, bool dots) {
+    if (spec_name_valid(n->s, n->len, dots))
+        return n->s;
+    if (n->len > SPEC_NAME_MAX)
+        json_error(p->es, &p->s->doc, n, false, "%s has %u bytes; at most %d are allowed", what,
+                   n->len, SPEC_NAME_MAX);
+    else if (n->len == 0)
+        json_error(p->es, &p->s->doc, n, false, "%s is empty", what);
+    else
+        json_error(p->es, &p->s->doc, n, false,
+                   "%s '%.*s' may only have letters, digits, '_'%s and '-'", what, clip(n->len),
+                   n->s, dots ? ", '.' (not first)" : "");
+    return NULL;
+}
+
+static int word_of(struct parser *p, const struct jnode *n, const char *key,
+                   const char *const *words) {
+    int count = 0;
+    char list[128] = "";
+    size_t len = 0;
+    for (; words[count]; count++) {
+        if (strlen(words[count]) == n->len && memcmp(words[count], n->s, n->len) == 0)
+            return count;
+        if (len < sizeof list)
+            len += (size_t)snprintf(list + len, sizeof list - len, "%s\"%s\"",
+                                    count == 0         ? ""
+                                    : words[count + 1] ? ", "
+                                                       : " or ",
+                                    words[count]);
+    }
+    json_error(p->es, &p->s->doc, n, false, "'%s' must be %s, not \"%.*s\"", key, list,
+               clip(n->len), n->s);
+    return -1;
+}
+
+/* ---- the top level ---- */
+
+static void read_head(struct parser *p, const struct jnode *root) {
+    struct spec *s = p->s;
+    int rc = 0;
+    check_keys(p, root, "a dataflow", top_keys, COUNT(top_keys));
+    const struct jnode *n = jnode_get(root, "braid");
+    if (!n)
+        json_error(p->es, &s->doc, root, false, "a dataflow starts with \"braid\": 1");
+    else if (n->type != J_INT || n->i != 1)
+        json_error(p->es, &s->doc, n, false, "'braid' is the version of the format and must be 1");
+    if ((n = member(p, root, "name", J_STR, &rc)))
+        s->name = name_of(p, n, "the name of the dataflow", true);
+    else if (rc == 0)
+        json_error(p->es, &s->doc, root, false, "the dataflow has no name: add \"name\"");
+    if ((n = member(p, root, "description", J_STR, &rc)))
+        s->description = n->s;
+    if ((n = member(p, root, "tenant", J_STR, &rc)))
+        s->tenant = name_of(p, n, "the tenant", false);
+    if ((n = member(p, root, "history", J_STR, &rc))) {
+        int word = word_of(p, n, "history", history_words);
+        s->history = word < 0 ? HISTORY_SHARED : (enum history)word;
+    }
+    if (!s->tenant)
+        s->tenant = "";
+}
+
+/* ---- ids ---- */
+
+static uint32_t id_hash(const char *s, size_t len) {
+    uint32_t h = 2166136261u; /* FNV-1a */
+    for (size_t i = 0; i < len; i++)
+        h = (h ^ (uint8_t)s[i]) * 16777619u;
+    return h;
+}
+
+/* The slot of an id: its own or a free one. */
+static int *id_slot(struct parser *p, const char *id, size_t len) {
+    for (uint32_t h = id_hash(id, len);; h++) {
+        int *slot = &p->ids[h & p->mask];
+        if (!*slot)
+            return slot;
+        const char *other = p->s->tasks[*slot - 1].id;
+        if (strncmp(other, id, len) == 0 && !other[len])
+            return slot;
+    }
+}
+
+static int find_task(struct parser *p, const char *id, size_t len) {
+    return *id_slot(p, id, len) - 1;
+}
+
+/* ---- tasks ---- */
+
+static void read_type(struct parser *p, struct spec_task *t, const struct jnode *n) {
+    const struct json_doc *doc = &p->s->doc;
+    const struct op_desc *op = n->len <= SPEC_NAME_MAX ? ops_find(n->s) : NULL;
+    if (op && !(op->flags & OP_INNER)) {
+        t->op = op;
+        return;
+    }
+    t->bad = true;
+    const char *near = n->len <= SPEC_NAME_MAX ? ops_nearest(n->s) : NULL;
+    if (op)
+        json_error(p->es, doc, n, false,
+                   "'%s' is an inner stage; it cannot be written in a dataflow", op->name);
+    else if (near)
+        json_error(p->es, doc, n, false, "there is no operator '%.*s'; did you mean '%s'?",
+                   clip(n->len), n->s, near);
+    else
+        json_error(p->es, doc, n, false,
+                   "there is no operator '%.*s'; `braid operators` lists them", clip(n->len), n->s);
+}
+
+static void read_config(struct parser *p, struct spec_task *t, struct jnode *config) {
+    struct spec *s = p->s;
+    if (config && config->type == J_OBJ && spec_vars(s, t, config, p->env, p->a, p->es) < 0)
+        t->bad = true;
+    if (!config) { /* errors about what is missing stand at the task */
+        config = ARENA_NEW(p->a, struct jnode);
+        *config = *t->at;
+        config->n = 0;
+        config->child = config->last = NULL;
+    }
+    t->config_at = config;
+    t->config = arena_zalloc(p->a, t->op->config_size ? t->op->config_size : 1);
+    if (params_parse(t->op, &s->doc, config, t->config, p->a, p->env->file, p->env->user, p->es) <
+        0)
+        t->bad = true;
+}
+
+static void read_task(struct parser *p, int i, const struct jnode *n) {
+    struct spec *s = p->s;
+    struct spec_task *t = &s->tasks[i];
+    int rc = 0;
+    t->at = n;
+    t->id = "";
+    if (n->type != J_OBJ) {
+        json_error(p->es, &s->doc, n, false, "a task must be an object, not %s",
+                   jtype_names[n->type]);
+        t->bad = true;
+        return;
+    }
+    rc = check_keys(p, n, "a task", task_keys, COUNT(task_keys));
+    const struct jnode *id = member(p, n, "id", J_STR, &rc);
+    if (!id) {
+        if (!jnode_get(n, "id"))
+            rc = json_error(p->es, &s->doc, n, false, "the task has no \"id\"");
+    } else if (name_of(p, id, "the task id", false)) {
+        int *slot = id_slot(p, id->s, id->len);
+        if (*slot) {
+            int line, col;
+            json_place(s->text, s->len, s->tasks[*slot - 1].at->off, &line, &col);
+            rc = json_error(p->es, &s->doc, id, false,
+                            "the id '%s' is taken by the task in line %d", id->s, line);
+        } else {
+            *slot = i + 1;
+        }
+        t->id = id->s;
+    } else {
+        rc = ERR_INPUT;
+    }
+    const struct jnode *n2 = member(p, n, "label", J_STR, &rc);
+    t->label = n2 ? n2->s : NULL;
+    t->bad = rc < 0;
+    n2 = member(p, n, "type", J_STR, &rc);
+    if (n2)
+        read_type(p, t, n2);
+    else if (!jnode_get(n, "type"))
+        json_error(p->es, &s->doc, n, false, "the task has no \"type\"");
+    if (t->op)
+        read_config(p, t, jnode_get(n, "config"));
+    else
+        t->bad = true;
+}
+
+/* ---- inputs ---- */
+
+static const char *const port_in[] = { "in", NULL };
+static const char *const port_out[] = { "out", NULL };
+static const char *const port_none[] = { NULL };
+
+static const char *const *in_ports(const struct op_desc *op) {
+    return op->flags & OP_SOURCE ? port_none : op->in_ports ? op->in_ports : port_in;
+}
+
+static const char *const *out_ports(const struct op_desc *op) {
+    return op->flags & OP_SINK ? port_none : op->out_ports ? op->out_ports : port_out;
+}
+
+static int count_words(const char *const *v) {
+    int n = 0;
+    while (v[n])
+        n++;
+    return n;
+}
+
+static int find_word(const char *const *v, const char *s) {
+    for (int i = 0; v[i]; i++)
+        if (strcmp(v[i], s) == 0)
+            return i;
+    return -1;
+}
+
+/* "a, b and c" for messages. */
+static const char *words_text(const char *const *v, char *buf, size_t size) {
+    size_t len = 0;
+    buf[0] = 0;
+    for (int i = 0; v[i] && len < size; i++)
+        len += (size_t)snprintf(buf + len, size - len, "%s'%s'",
+                                i == 0     ? ""
+                                : v[i + 1] ? ", "
+                                           : " and ",
+                                v[i]);
+    return buf;
+}
+
+static int port_error(struct parser *p, const struct jnode *at, const char *task, const char *dir,
+                      const char *const *ports, const char *name) {
+    char list[512];
+    int n = count_words(ports);
+    const char *near = strlen(name) < 64 ? err_nearest(name, ports, n) : NULL;
+    if (n == 0)
+        return json_error(p->es, &p->s->doc, at, false, "task '%s' has no %s-ports", task, dir);
+    if (near)
+        return json_error(p->es, &p->s->doc, at, false,
+                          "task '%s' has no %s-port '%.60s'; did you mean '%s'?", task, dir, name,
+                          near);
+    return json_error(p->es, &p->s->doc, at, false, "task '%s' has no %s-port '%.60s'; it has %s",
+                      task, dir, name, words_text(ports, list, sizeof list));
+}
+
+/* "task" or "task.port" into in->from and in->out_port. */
+static int read_from(struct parser *p, struct spec_input *in, int self, const struct jnode *n) {
+    struct spec *s = p->s;
+    const char *dot = memchr(n->s, '.', n->len);
+    size_t len = dot ? (size_t)(dot - n->s) : n->len;
+    int from = len > SPEC_NAME_MAX ? -1 : find_task(p, n->s, len);
+    if (from < 0) {
+        char word[SPEC_NAME_MAX + 1] = "";
+        const char **ids = ARENA_ARRAY(p->a, const char *, s->ntasks);
+        int count = 0;
+        for (int i = 0; i < s->ntasks; i++)
+            if (i != self && s->tasks[i].id[0])
+                ids[count++] = s->tasks[i].id;
+        if (len < 64)
+            memcpy(word, n->s, len);
+        const char *near = word[0] ? err_nearest(word, ids, count) : NULL;
+        return json_error(p->es, &s->doc, n, false, "there is no task '%.*s'%s%s%s", clip(len),
+                          n->s, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    }
+    in->from = from;
+    const struct op_desc *op = s->tasks[from].op;
+    if (!op)
+        return 0;
+    in->out_port = dot ? dot + 1 : "out";
+    if (dot && !spec_name_valid(dot + 1, n->len - len - 1, false))
+        return json_error(p->es, &s->doc, n, false,
+                          "'%.*s' does not name a port: write \"task.port\"", clip(n->len), n->s);
+    if (op->flags & OP_ANY_PORTS)
+        return 0;
+    const char *const *ports = out_ports(op);
+    if (!ports[0])
+        return json_error(p->es, &s->doc, n, false, "task '%s' is a sink and has no output",
+                          s->tasks[from].id);
+    if (!dot && count_words(ports) == 1)
+        in->out_port = ports[0];
+    if (find_word(ports, in->out_port) >= 0)
+        return 0;
+    if (!dot) {
+        char list[512];
+        return json_error(p->es, &s->doc, n, false,
+                          "task '%s' has several out-ports; write \"%s.PORT\" with one of %s",
+                          s->tasks[from].id, s->tasks[from].id,
+                          words_text(ports, list, sizeof list));
+    }
+    return port_error(p, n, s->tasks[from].id, "out", ports, in->out_port);
+}
+
+static int read_by(struct parser *p, struct spec_input *in, const struct jnode *n) {
+    const struct json_doc *doc = &p->s->doc;
+    bool list = n->type == J_ARR;
+    if (n->type != J_ARR && n->type != J_STR)
+        return json_error(p->es, doc, n, false, "'by' must be a list of field names, not %s",
+                          jtype_names[n->type]);
+    uint32_t count = list ? n->n : 1;
+    if (count == 0 || count > OP_BY_MAX)
+        return json_error(p->es, doc, n, false, "'by' has %u fields; 1 to %d are allowed", count,
+                          OP_BY_MAX);
+    in->by = ARENA_ARRAY(p->a, const char *, count);
+    in->grouping = GROUP_BY;
+    const struct jnode *c = list ? n->child : n;
+    for (uint32_t i = 0; i < count; i++, c = c->next) {
+        if (c->type != J_STR)
+            return json_error(p->es, doc, c, false, "'by' must be a list of field names, not of %s",
+                              jtype_names[c->type]);
+        if (c->len == 0 || memchr(c->s, 0, c->len))
+            return json_error(p->es, doc, c, false, "'by' has an empty field name");
+        for (int j = 0; j < in->nby; j++)
+            if (strcmp(in->by[j], c->s) == 0)
+                return json_error(p->es, doc, c, false, "'by' names the field '%.60s' twice", c->s);
+        in->by[in->nby++] = c->s;
+    }
+    return 0;
+}
+
+/* The in-port of input number k: named, or the k-th, or the only one. */
+static int read_to(struct parser *p, struct spec_task *t, struct spec_input *in, int k,
+                   const struct jnode *to) {
+    const struct json_doc *doc = &p->s->doc;
+    if (to && (to->type != J_STR || !spec_name_valid(to->s, to->len, false)))
+        return json_error(p->es, doc, to, false, "'to' must be the name of an in-port of '%s'",
+                          t->id);
+    in->in_index = -1;
+    if (t->op->flags & OP_ANY_PORTS) {
+        in->in_port = to ? to->s : "in";
+        return 0;
+    }
+    const char *const *ports = in_ports(t->op);
+    int n = count_words(ports);
+    if (to) {
+        in->in_index = find_word(ports, to->s);
+        if (in->in_index < 0)
+            return port_error(p, to, t->id, "in", ports, to->s);
+    } else if (k >= n && n > 1) {
+        char list[512];
+        return json_error(p->es, doc, in->at, false,
+                          "task '%s' takes %d inputs, one for each of its in-ports %s; name the "
+                          "in-port with \"to\"",
+                          t->id, n, words_text(ports, list, sizeof list));
+    } else {
+        in->in_index = k < n ? k : 0;
+    }
+    in->in_port = ports[in->in_index];
+    return 0;
+}
+
+static int read_input(struct parser *p, int self, int k, const struct jnode *n) {
+    struct spec *s = p->s;
+    struct spec_task *t = &s->tasks[self];
+    struct spec_input *in = &t->inputs[k];
+    const struct jnode *from = n, *to = NULL, *by;
+    int rc = 0;
+    *in = (struct spec_input){ .from = -1, .at = n };
+    if (n->type == J_OBJ) {
+        rc = check_keys(p, n, "an input", input_keys, COUNT(input_keys));
+        from = member(p, n, "from", J_STR, &rc);
+        if (!from && !jnode_get(n, "from"))
+            rc = json_error(p->es, &s->doc, n, false, "the input has no \"from\"");
+        to = jnode_get(n, "to");
+        const struct jnode *g = member(p, n, "grouping", J_STR, &rc);
+        if ((by = jnode_get(n, "by")))
+            rc |= read_by(p, in, by);
+        if (g && by)
+            rc = json_error(p->es, &s->doc, g, true, "an input has 'by' or 'grouping', not both");
+        else if (g) {
+            int word = word_of(p, g, "grouping", grouping_words);
+            rc |= word < 0 ? ERR_INPUT : 0;
+            in->grouping = word < 0 ? GROUP_NONE : grouping_of[word];
+        }
+    } else if (n->type != J_STR) {
+        return json_error(p->es, &s->doc, n, false,
+                          "an input must be \"task\", \"task.port\" or an object, not %s",
+                          jtype_names[n->type]);
+    }
+    if (from)
+        rc |= read_from(p, in, self, from);
+    rc |= read_to(p, t, in, k, to);
+    return rc ? ERR_INPUT : 0;
+}
+
+static bool same_input(const struct spec_input *a, const struct spec_input *b) {
+    return a->from == b->from && a->from >= 0 && a->out_port && b->out_port && a->in_port &&
+           b->in_port && strcmp(a->out_port, b->out_port) == 0 &&
+           strcmp(a->in_port, b->in_port) == 0;
+}
+
+/* Every in-port must be fed, and by each stream once. */
+static int check_inputs(struct parser *p, struct spec_task *t, const struct jnode *list) {
+    const struct json_doc *doc = &p->s->doc;
+    const struct jnode *at = list ? list : t->at;
+    const char *const *ports = in_ports(t->op);
+    int rc = 0;
+    for (int i = 1; i < t->ninputs; i++) {
+        int j = 0;
+        while (j < i && !same_input(&t->inputs[i], &t->inputs[j]))
+            j++;
+        if (j < i)
+            rc = json_error(p->es, doc, t->inputs[i].at, false,
+                            "inputs %d and %d of '%s' are the same stream into the same in-port", j,
+                            i, t->id);
+    }
+    if (t->op->flags & OP_ANY_PORTS) {
+        if (t->ninputs == 0 && !(t->op->flags & OP_SOURCE))
+            rc = json_error(p->es, doc, at, false, "task '%s' needs at least one input", t->id);
+        return rc;
+    }
+    for (int k = 0; ports[k]; k++) {
+        int i = 0;
+        while (i < t->ninputs && t->inputs[i].in_index != k)
+            i++;
+        if (i < t->ninputs)
+            continue;
+        if (count_words(ports) == 1)
+            rc = json_error(p->es, doc, at, false, "task '%s' needs an input: add \"inputs\"",
+                            t->id);
+        else
+            rc = json_error(p->es, doc, at, false, "nothing feeds in-port '%s' of task '%s'",
+                            ports[k], t->id);
+    }
+    return rc;
+}
+
+static void read_inputs(struct parser *p, int i) {
+    struct spec_task *t = &p->s->tasks[i];
+    const struct json_doc *doc = &p->s->doc;
+    if (!t->op)
+        return;
+    int rc = 0;
+    const struct jnode *list = member(p, t->at, "inputs", J_ARR, &rc);
+    if (list && (t->op->flags & OP_SOURCE) && list->n > 0)
+        rc = json_error(p->es, doc, list, false, "'%s' is a %s: it takes no inputs", t->id,
+                        t->op->name);
+    else if (list && p->links + (int64_t)list->n > SPEC_LINKS_MAX)
+        rc = json_error(p->es, doc, list, false, "more than %d inputs in one dataflow",
+                        SPEC_LINKS_MAX);
+    if (rc < 0) {
+        t->bad = true;
+        return;
+    }
+    t->ninputs = list ? (int)list->n : 0;
+    p->links += t->ninputs;
+    t->inputs = ARENA_ARRAY(p->a, struct spec_input, t->ninputs ? t->ninputs : 1);
+    int k = 0;
+    for (const struct jnode *c = list ? list->child : NULL; c; c = c->next, k++)
+        rc |= read_input(p, i, k, c);
+    /* An input in error leaves its in-port open without blame. */
+    if (rc == 0)
+        rc = check_inputs(p, t, list);
+    if (rc)
+        t->bad = true;
+}
+
+/* ---- order and cycles ---- */
+
+static void report_cycle(struct parser *p, const int *path, int from, int to) {
+    struct spec *s = p->s;
+    char text[600];
+    size_t len = 0;
+    /* The walk went from child to parent: print it with the stream. */
+    for (int i = to; i >= from && len < sizeof text; i--)
+        len += (size_t)snprintf(text + len, sizeof text - len, "%s -> ", s->tasks[path[i]].id);
+    const char *last = s->tasks[path[to]].id;
+    if (len >= sizeof text) /* too long to print whole */
+        snprintf(text + sizeof text - 8, 8, "... -> ");
+    if (from == to)
+        json_error(p->es, &s->doc, s->tasks[path[from]].at, false, "task '%s' reads its own output",
+                   last);
+    else
+        json_error(p->es, &s->doc, s->tasks[path[from]].at, false,
+                   "the tasks form a cycle of %d: %s%s", to - from + 1, text, last);
+}
+
+/* Walks from each task left over to parents left over; a walk that meets itself is a cycle. */
+static void find_cycles(struct parser *p, const int *open) {
+    struct spec *s = p->s;
+    int *mark = arena_zalloc(p->a, sizeof(int) * (size_t)s->ntasks);
+    int *path = ARENA_ARRAY(p->a, int, s->ntasks);
+    for (int i = 0; i < s->ntasks; i++) {
+        int n = 0, t = i;
+        while (t >= 0 && open[t] && !mark[t]) {
+            mark[t] = i + 1;
+            path[n++] = t;
+            int next = -1;
+            for (int k = 0; k < s->tasks[t].ninputs && next < 0; k++) {
+                int from = s->tasks[t].inputs[k].from;
+                if (from >= 0 && open[from])
+                    next = from;
+            }
+            t = next;
+        }
+        if (t < 0 || !open[t] || mark[t] != i + 1)
+            continue;
+        int from = 0;
+        while (path[from] != t)
+            from++;
+        report_cycle(p, path, from, n - 1);
+    }
+}
+
+/* Kahn's algorithm; among ready tasks the file's order holds. */
+static void sort_tasks(struct parser *p) {
+    struct spec *s = p->s;
+    int n = s->ntasks, *open = arena_zalloc(p->a, sizeof(int) * (size_t)n);
+    int *head = ARENA_ARRAY(p->a, int, n), *next = ARENA_ARRAY(p->a, int, p->links + 1);
+    int *child = ARENA_ARRAY(p->a, int, p->links + 1), edges = 0, done = 0;
+    s->order = ARENA_ARRAY(p->a, int, n);
+    for (int i = 0; i < n; i++)
+        head[i] = -1;
+    for (int i = n - 1; i >= 0; i--) {
+        for (int k = 0; k < s->tasks[i].ninputs; k++) {
+            int from = s->tasks[i].inputs[k].from;
+            if (from < 0)
+                continue;
+            open[i]++;
+            child[edges] = i;
+            next[edges] = head[from];
+            head[from] = edges++;
+        }
+    }
+    int ready = 0;
+    for (int i = 0; i < n; i++)
+        if (open[i] == 0)
+            s->order[ready++] = i;
+    for (; done < ready; done++)
+        for (int e = head[s->order[done]]; e >= 0; e = next[e])
+            if (--open[child[e]] == 0)
+                s->order[ready++] = child[e];
+    if (ready == n)
+        return;
+    find_cycles(p, open);
+    for (int i = 0; i < n; i++) {
+        if (!open[i])
+            continue;
+        s->order[ready++] = i;
+        s->tasks[i].bad = true;
+    }
+}
+
+static void warn_unread(struct parser *p) {
+    struct spec *s = p->s;
+    bool *read = arena_zalloc(p->a, (size_t)s->ntasks);
+    for (int i = 0; i < s->ntasks; i++)
+        for (int k = 0; k < s->tasks[i].ninputs; k++)
+            if (s->tasks[i].inputs[k].from >= 0)
+                read[s->tasks[i].inputs[k].from] = true;
+    for (int i = 0; i < s->ntasks && p->warn; i++)
+        if (!read[i] && s->tasks[i].op && !(s->tasks[i].op->flags & OP_SINK))
+            json_error(p->warn, &s->doc, s->tasks[i].at, false,
+                       "nothing reads task '%s': its rows go nowhere", s->tasks[i].id);
+}
+
+static void read_tasks(struct parser *p, const struct jnode *list) {
+    struct spec *s = p->s;
+    if (list->n == 0 || list->n > SPEC_TASKS_MAX) {
+        json_error(p->es, &s->doc, list, false, "the dataflow has %u tasks; 1 to %d are allowed",
+                   list->n, SPEC_TASKS_MAX);
+        return;
+    }
+    s->ntasks = (int)list->n;
+    s->tasks = arena_zalloc(p->a, sizeof *s->tasks * list->n);
+    for (p->mask = 4; p->mask < 2 * list->n; p->mask *= 2)
+        ;
+    p->ids = arena_zalloc(p->a, sizeof(int) * p->mask--);
+    int i = 0;
+    for (const struct jnode *c = list->child; c; c = c->next)
+        read_task(p, i++, c);
+    for (i = 0; i < s->ntasks; i++)
+        read_inputs(p, i);
+    sort_tasks(p);
+    warn_unread(p);
+    spec_lower(s, p->a, p->es);
+}
+
+int spec_parse(struct spec *s, const char *file, const char *text, size_t len,
+               const struct spec_env *env, struct arena *a, struct errs *es, struct errs *warn) {
+    static const struct spec_env none;
+    struct parser p = { .s = s, .env = env ? env : &none, .a = a, .es = es, .warn = warn };
+    int before = es->total, rc = 0;
+    *s = (struct spec){ .file = file, .text = text, .len = len, .tenant = "" };
+    if (len > SPEC_TEXT_MAX) {
+        struct err e = ERR_INIT;
+        err_set(&e, ERR_INPUT, "the dataflow file has %zu bytes; at most %d are allowed", len,
+                SPEC_TEXT_MAX);
+        if (file)
+            snprintf(e.file, sizeof e.file, "%s", file);
+        return errs_add(es, &e);
+    }
+    json_parse(&s->doc, file, text, len, a, es);
+    if (!s->doc.root)
+        return ERR_INPUT;
+    if (s->doc.root->type != J_OBJ)
+        return json_error(es, &s->doc, s->doc.root, false, "a dataflow must be an object, not %s",
+                          jtype_names[s->doc.root->type]);
+    read_head(&p, s->doc.root);
+    const struct jnode *tasks = member(&p, s->doc.root, "tasks", J_ARR, &rc);
+    if (tasks)
+        read_tasks(&p, tasks);
+    else if (rc == 0)
+        json_error(es, &s->doc, s->doc.root, false, "the dataflow has no \"tasks\"");
+    return es->total > before ? ERR_INPUT : 0;
+}

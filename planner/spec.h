@@ -1,0 +1,118 @@
+/* A dataflow file: text in, checked tasks and stages out. Pure: files and variables come through
+ * callbacks. All errors of a file are reported at once, each with line, column and JSON pointer.
+ *
+ * A user's *task* becomes one or more *stages* (lower.c): what runs, is signed and is shared. The
+ * spec holds both; everything lives in the arena given to spec_parse and points into the text, so
+ * both must outlive the spec. No threads, no globals beside the operator registry. */
+#ifndef BRAID_SPEC_H
+#define BRAID_SPEC_H
+#include "engine/graph.h"
+
+enum { /* limits; beyond them the file is refused */
+       SPEC_TEXT_MAX = 16 << 20,
+       SPEC_TASKS_MAX = 1000,
+       SPEC_LINKS_MAX = 10000,
+       SPEC_NAME_MAX = 100, /* bytes of names, task ids, tenants, ports */
+       SPEC_STAGES_MAX = 8 * SPEC_TASKS_MAX
+};
+
+enum history { HISTORY_SHARED, HISTORY_OWN };
+extern const char *const history_words[]; /* "shared" "own" NULL */
+
+/* What the outside gives. Any callback may be NULL: then its use in a file is an error. */
+struct spec_env {
+    void *user;
+    /* Value of ${NAME}, or of ${secret:NAME} when `secret`; NULL: not set. */
+    const char *(*var)(void *user, const char *name, bool secret);
+    file_resolver *file;
+};
+
+struct spec_input {
+    int from;             /* index of the parent task; -1 after an error */
+    const char *out_port; /* of the parent */
+    const char *in_port;
+    int in_index; /* among the task's in-ports; OP_ANY_PORTS: -1 until lowered */
+    enum grouping grouping;
+    int nby;
+    const char **by;
+    const struct jnode *at;
+};
+struct spec_task {
+    const char *id, *label; /* label may be NULL */
+    const struct op_desc *op;
+    void *config;
+    int ninputs;
+    struct spec_input *inputs;
+    int first, nstages; /* its stages are adjacent: first .. first+nstages-1; the last one's output
+                           is the task's */
+    bool bad;           /* an error was reported here: what depends on it is not blamed */
+    const struct jnode *at, *config_at;
+};
+
+/* One link into a stage, in the order of the signature. */
+struct stage_in {
+    int from; /* stage index */
+    int in_port, out_port;
+    enum grouping grouping;
+    int nby;
+    const char **by;
+    const struct jnode *at; /* of the user's input; NULL inside a task */
+};
+struct spec_stage {
+    const struct op_desc *op;
+    const void *config;
+    int task;
+    bool time, bad;
+    int nlinks;
+    struct stage_in *links;
+    int nin, nout;
+    const char **in_name, **out_name;
+    const struct schema **in, **out;
+    int nby;
+    int *by; /* field indexes in in[0] */
+    /* canon.c */
+    struct sig sig;
+    const char *blob;                          /* everything the signature hashes */
+    uint32_t blob_len, config_off, config_len; /* its canonical config within */
+    const char *attach; /* attach parameters that differ from the defaults, JSON; NULL: none */
+    /* topics, by the parameter named `topic` of a source or sink stage; NULL: none */
+    const char *reads, *writes;
+    bool append;
+};
+
+/* Stage `stage` writes topic `writes` below a stage that reads topic `reads`. */
+struct topic_edge {
+    const char *reads, *writes;
+    int stage;
+};
+
+struct spec {
+    const char *file; /* for messages; may be NULL */
+    const char *text;
+    size_t len;
+    struct json_doc doc;
+    const char *name, *description, *tenant; /* tenant "" by default */
+    enum history history;
+    int ntasks;
+    struct spec_task *tasks; /* in the file's order */
+    int *order;              /* task indexes, parents first */
+    int nstages;
+    struct spec_stage *stages; /* parents first */
+    int nedges;
+    struct topic_edge *edges;
+};
+
+/* Parses, lowers, infers schemas and signs. Returns 0 (errors none) or ERR_INPUT with all errors in
+ * `es`. `warn` (may be NULL) gets remarks that are no errors. Cost ~2 us a task. */
+int spec_parse(struct spec *s, const char *file, const char *text, size_t len,
+               const struct spec_env *env, struct arena *a, struct errs *es, struct errs *warn);
+/* Names of dataflows, tasks and tenants: 1 to SPEC_NAME_MAX of [A-Za-z0-9_-], names also '.'. */
+bool spec_name_valid(const char *s, size_t len, bool dots);
+
+/* ---- between the parts of the parser ---- */
+/* lower.c: tasks to stages, then schemas from sources to sinks. */
+void spec_lower(struct spec *s, struct arena *a, struct errs *es);
+/* vars.c: ${NAME} in every string of a config. */
+int spec_vars(struct spec *s, struct spec_task *t, struct jnode *config, const struct spec_env *env,
+              struct arena *a, struct errs *es);
+#endif
