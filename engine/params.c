@@ -137,14 +137,15 @@ static const char *text(struct reader *r, const char *what, const struct jnode *
 }
 
 static int read_i64(struct reader *r, const struct param *p, const struct jnode *n, int64_t *out) {
+    char num[40];
     if (n->type == J_REAL && n->d >= -9007199254740992.0 && n->d <= 9007199254740992.0 &&
         n->d == (double)(int64_t)n->d)
         *out = (int64_t)n->d;
     else if (n->type == J_INT)
         *out = n->i;
     else if (n->type == J_REAL)
-        return json_error(r->es, r->doc, n, false,
-                          "'%s' must be an integer of at most 64 bits, not a fraction", p->name);
+        return json_error(r->es, r->doc, n, false, "'%s' must be an integer%s, not %s", p->name,
+                          n->d == trunc(n->d) ? " of 64 bits" : "", number_text(n->d, num));
     else
         return wrong_type(r, p, n);
     return check_bounds(r, p, n, (double)*out);

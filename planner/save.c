@@ -42,13 +42,12 @@ static const struct jnode *bind_task(const struct spec *s, const struct spec_tas
     int k = 0;
     for (; saved && strcmp(str_member(saved, "task"), t->id) == 0; saved = saved->next, k++) {
         int i = t->first + k;
-        if (k >= t->nstages ||
-            strcmp(str_member(saved, "type"), s->stages[i].op->name) != 0 ||
+        if (k >= t->nstages || strcmp(str_member(saved, "type"), s->stages[i].op->name) != 0 ||
             sig_parse(str_member(saved, "sig"), &bound[i].sig) < 0)
             continue;
         bound[i].instance = (uint64_t)int_member(saved, "instance");
-        bound[i].cut = (struct plan_cut){ (uint64_t)int_member(saved, "cut"),
-                                          int_member(saved, "time") };
+        bound[i].cut =
+            (struct plan_cut){ (uint64_t)int_member(saved, "cut"), int_member(saved, "time") };
     }
     return saved;
 }

@@ -639,11 +639,16 @@ static void read_tasks(struct parser *p, const struct jnode *list) {
     spec_lower(s, p->a, p->es);
 }
 
+static int by_offset(const void *a, const void *b) {
+    const struct err *x = a, *y = b;
+    return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
 int spec_parse(struct spec *s, const char *file, const char *text, size_t len,
                const struct spec_env *env, struct arena *a, struct errs *es, struct errs *warn) {
     static const struct spec_env none;
     struct parser p = { .s = s, .env = env ? env : &none, .a = a, .es = es, .warn = warn };
-    int before = es->total, rc = 0;
+    int before = es->total, kept = es->n, rc = 0;
     *s = (struct spec){ .file = file, .text = text, .len = len, .tenant = "" };
     if (len > SPEC_TEXT_MAX) {
         struct err e = ERR_INIT;
@@ -665,5 +670,7 @@ int spec_parse(struct spec *s, const char *file, const char *text, size_t len,
         read_tasks(&p, tasks);
     else if (rc == 0)
         json_error(es, &s->doc, s->doc.root, false, "the dataflow has no \"tasks\"");
+    if (es->n > kept)
+        qsort(es->v + kept, (size_t)(es->n - kept), sizeof *es->v, by_offset);
     return es->total > before ? ERR_INPUT : 0;
 }
