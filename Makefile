@@ -54,8 +54,9 @@ BENCH_BIN := $(sort $(patsubst tests/bench/%,$(O)/bench/%,$(basename $(BENCH_SRC
 BENCH_HELP := $(patsubst %.c,$(O)/%.o,$(filter-out $(BENCH_SRC),$(wildcard tests/bench/*.c)))
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=$(O)/fuzz/%)
-# Tests that start threads: these run under ThreadSanitizer too.
-THREAD_TESTS := $(filter $(TEST_BIN:$(O)/tests/%=%),test_log_local test_log_suite test_exec test_http test_server)
+# Tests that start threads, or use what does: these run under ThreadSanitizer too.
+THREAD_TESTS = $(shell grep -lE 'pthread_|uv_thread|engine/(executor|log|log_local)\.h|log_suite|cluster/(server|http)\.h' \
+                 $(TEST_SRC) /dev/null | sed -E 's|.*/||; s|\.c$$||')
 SCRIPTS  := $(wildcard tests/e2e/test_* tests/faults/test_*)
 C_FILES   = $(shell git ls-files '*.c' '*.h' '*.cc')
 
