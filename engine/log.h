@@ -13,10 +13,13 @@
 #include <stdint.h>
 
 enum {
-    LOG_RECORD_MAX = 16 << 20,  /* bytes of one value */
-    LOG_NAME_MAX = 249,         /* topic: [A-Za-z0-9._-]+ as in Kafka */
-    LOG_BUF_BYTES = 1 << 20,    /* a payload is closed beyond this */
-    LOG_EPOCH_BYTES = 256 << 20 /* an epoch holds at most this much */
+    LOG_RECORD_MAX = 16 << 20,   /* bytes of one value */
+    LOG_NAME_MAX = 249,          /* topic: [A-Za-z0-9._-]+ as in Kafka */
+    LOG_BUF_BYTES = 1 << 20,     /* a payload is closed beyond this */
+    LOG_EPOCH_BYTES = 256 << 20, /* an epoch holds at most this much: ERR_INPUT beyond */
+    LOG_PARTITIONS_MAX = 4096,   /* of a topic */
+    LOG_KEY_MAX = 65536,         /* bytes of a state key */
+    LOG_KEY_RESERVED = 0xff      /* state keys that start with it belong to the driver */
 };
 #define LOG_NULL 0x80000000u /* set in an end: this value or key is null (a tombstone) */
 
@@ -75,6 +78,8 @@ struct log_topic_info {
     int64_t begin, end; /* partition 0; committed */
     int64_t bytes;
 };
+/* On success e->text is not empty when recovery cut something that nobody was told is committed;
+ * it says what (a note for the operator; e->code is 0). */
 int log_open(struct log **log, const struct log_conf *conf, struct err *e);
 /* Waits for running commits. Open readers must be closed before. */
 void log_close(struct log *log);
@@ -93,14 +98,16 @@ int log_reader_open(struct log *log, const char *topic, uint32_t partition, int6
                     struct log_reader **r, struct err *e);
 /* Up to `max` committed records from the reader's position on. Returns the number (0: none yet) or
  * negative: ERR_NOTFOUND position below the begin or topic gone, ERR_SYSTEM corrupt segment (e says
- * file, byte, offsets lost). `rows` points into a mapped segment and holds until the next read or
- * close. *offset is that of the first. */
+ * file, byte, offsets lost; *offset is the first one behind the damage, to seek to: until then the
+ * error repeats). `rows` points into a mapped segment and holds until the next read or close.
+ * *offset is that of the first. */
 int log_read(struct log_reader *r, uint32_t max, struct log_rows *rows, int64_t *offset,
              struct err *e);
 int log_seek(struct log_reader *r, int64_t offset, struct err *e);
 void log_reader_close(struct log_reader *r);
-/* `wake` is called (committer thread) after a commit that appended to the topic; unwatch waits for
- * a running call to end. topic NULL: any. */
+/* `wake` is called (committer thread) after a commit that appended to the topic and when the topic
+ * is created or deleted; it need not exist yet. unwatch waits for a running call to end (so not
+ * from a callback). topic NULL: any. */
 struct log_watch;
 struct log_watch *log_watch(struct log *log, const char *topic, void (*wake)(void *), void *arg);
 void log_unwatch(struct log *log, struct log_watch *w);
@@ -118,7 +125,8 @@ struct log_epoch *log_epoch_begin(struct log *log);
  */
 int log_epoch_append(struct log_epoch *ep, const char *topic, uint32_t partition,
                      struct log_buf *buf, int64_t time, int64_t *first);
-/* Sets (value NULL: removes) a state key. Keys are bytes <= 64 KiB, compacted: the last value of
+/* Sets (value NULL: removes) a state key. Keys are 1..LOG_KEY_MAX bytes, not starting with
+ * LOG_KEY_RESERVED (else ERR_INPUT), compacted: the last value of
  * each key is what log_state_each finds after a restart. Positions, plan and counters are state. */
 int log_epoch_state(struct log_epoch *ep, const void *key, uint32_t klen, const void *value,
                     uint32_t vlen);
@@ -129,8 +137,8 @@ typedef void log_done(void *arg, enum log_outcome outcome, uint64_t commit_no, c
 void log_commit(struct log_epoch *ep, log_done *done, void *arg);
 /* Waits for the outcome. */
 enum log_outcome log_commit_wait(struct log_epoch *ep, uint64_t *commit_no, struct err *e);
-/* Every live state key whose bytes start with `prefix`, as of open. For recovery, before commits.
- */
+/* Every live state key whose bytes start with `prefix`, in bytewise order, as of the last commit
+ * before the call. Meant for recovery: the first call after a commit reads the commit log. */
 int log_state_each(struct log *log, const void *prefix, uint32_t plen,
                    int (*each)(void *, const void *key, uint32_t klen, const void *value,
                                uint32_t vlen),

@@ -1,0 +1,206 @@
+/* The janitor thread: makes snapshots and deletes files, so that neither ever delays a commit.
+ * It reads committed files only, never the memory of executors or of the committer. */
+#include "engine/local.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- syncing what the snapshot will vouch for ---- */
+
+struct roll_call { /* topics by id */
+    struct topic **v;
+    uint32_t n;
+};
+
+static int by_id(const void *a, const void *b) {
+    const struct topic *x = *(struct topic *const *)a, *y = *(struct topic *const *)b;
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+static struct roll_call roll_call(struct local *l) {
+    pthread_mutex_lock(&l->mu);
+    struct roll_call rc = { malloc((l->topics + 1) * sizeof *rc.v), l->topics };
+    if (!rc.v)
+        abort();
+    for (uint32_t i = 0; i < l->topics; i++)
+        topic_ref(rc.v[i] = l->topic[i]);
+    pthread_mutex_unlock(&l->mu);
+    qsort(rc.v, rc.n, sizeof *rc.v, by_id);
+    return rc;
+}
+
+static struct topic *find_id(const struct roll_call *rc, uint32_t id) {
+    uint32_t lo = 0, hi = rc->n;
+    while (lo < hi) {
+        uint32_t mid = lo + (hi - lo) / 2;
+        if (rc->v[mid]->id < id)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo < rc->n && rc->v[lo]->id == id ? rc->v[lo] : NULL;
+}
+
+static int sync_segment(struct part *p, int64_t base, char path[FILES_PATH_MAX]) {
+    const struct log_files *f = p->topic->segments->files;
+    int rc = segment_path(p, base, path);
+    if (rc)
+        return rc;
+    int fd = f->open(f->ctx, path, O_RDWR);
+    if (fd < 0)
+        return fd;
+    rc = f->datasync(f->ctx, fd);
+    f->close(f->ctx, fd);
+    return rc;
+}
+
+/* All segments from `from` on, and the directory that names them. */
+static int sync_part(struct part *p, int64_t from, struct err *e) {
+    const struct log_files *f = p->topic->segments->files;
+    char path[FILES_PATH_MAX];
+    int rc = 0;
+    for (int64_t next = from; !rc;) {
+        int64_t base = -1;
+        pthread_mutex_lock(&p->mu);
+        for (uint32_t i = p->segs; i-- > 0 && p->seg[i]->base >= next;)
+            base = p->seg[i]->base;
+        pthread_mutex_unlock(&p->mu);
+        if (base < 0)
+            break;
+        next = base + 1;
+        rc = sync_segment(p, base, path);
+        if (rc == -ENOENT)
+            rc = 0; /* deleted meanwhile, or missing: readers report that */
+    }
+    if (!rc)
+        rc = part_path(p, path);
+    if (!rc)
+        rc = f->sync_dir(f->ctx, path);
+    if (rc == -ENOENT && p->topic->deleted)
+        return 0;
+    return rc ? err_errno(e, -rc, "cannot sync %s", path) : 0;
+}
+
+static int sync_parts(struct local *l, const struct index *ix, struct err *e) {
+    struct roll_call topics = roll_call(l);
+    int rc = 0;
+    for (uint32_t i = 0; !rc && i < ix->n; i++) {
+        const struct index_entry *en = &ix->v[i];
+        const unsigned char *key = (const unsigned char *)en->last.key;
+        if (key[0] != LOG_KEY_RESERVED || key[1] != KEY_PART || !en->last.value)
+            continue;
+        struct part_value v;
+        uint32_t id, partition;
+        memcpy(&v, en->first_value, sizeof v);
+        memcpy(&id, key + 2, 4);
+        memcpy(&partition, key + 6, 4);
+        struct topic *t = find_id(&topics, id);
+        if (t && partition < t->conf.partitions && !t->deleted)
+            rc = sync_part(&t->part[partition], v.from_base < 0 ? 0 : v.from_base, e);
+    }
+    for (uint32_t i = 0; i < topics.n; i++)
+        topic_unref(topics.v[i]);
+    free(topics.v);
+    return rc;
+}
+
+/* ---- snapshots ---- */
+
+static int write_snapshot(struct local *l, struct commit_file *cf, int files, uint64_t number,
+                          struct err *e) {
+    struct index ix = { 0 };
+    view_index(&ix, cf, files);
+    int rc = sync_parts(l, &ix, e);
+    uint64_t last_no = l->snap ? l->snap->head->last_no : 0;
+    for (int i = 0; i < files; i++)
+        if (cf[i].last_no)
+            last_no = cf[i].last_no;
+    if (!rc)
+        rc = snapshot_write(l->files, l->snapshot_dir, number, last_no, l->snap, &ix, e);
+    index_free(&ix);
+    return rc;
+}
+
+/* From here on a restart begins with the new snapshot; what it replaces is deleted. */
+static int install(struct local *l, uint64_t first, uint64_t number, struct err *e) {
+    struct snapshot *new, *old;
+    char path[FILES_PATH_MAX];
+    int rc = snapshot_open(&new, l->files, l->snapshot_dir, number, e);
+    if (rc)
+        return rc;
+    pthread_mutex_lock(&l->view_mu);
+    old = l->snap;
+    l->snap = new;
+    pthread_mutex_lock(&l->mu);
+    l->snap_number = number;
+    l->snap_size = new->size;
+    pthread_mutex_unlock(&l->mu);
+    for (uint64_t no = first; no < number; no++)
+        if (!commit_path(l->commit_dir, no, path))
+            l->files->unlink(l->files->ctx, path);
+    pthread_mutex_unlock(&l->view_mu);
+    if (old)
+        l->files->unlink(l->files->ctx, old->path);
+    snapshot_unref(old);
+    return 0;
+}
+
+int janitor_snapshot(struct local *l, struct err *e) {
+    pthread_mutex_lock(&l->mu);
+    uint64_t first = l->snap_number, number = l->published_log;
+    pthread_mutex_unlock(&l->mu);
+    if (first >= number)
+        return 0;
+    struct commit_file *cf = calloc((size_t)(number - first), sizeof *cf);
+    if (!cf)
+        abort();
+    int files;
+    int rc = view_map(l, cf, first, number - 1, -1, &files, e);
+    if (!rc)
+        rc = write_snapshot(l, cf, files, number, e);
+    while (files > 0)
+        commit_unmap(&cf[--files]);
+    free(cf);
+    return rc ? rc : install(l, first, number, e);
+}
+
+/* Under mu, which it lets go. */
+static void chore_snapshot(struct local *l) {
+    struct err e = ERR_INIT;
+    l->want_snapshot = false;
+    l->making_snapshot = true;
+    pthread_mutex_unlock(&l->mu);
+    int rc = janitor_snapshot(l, &e);
+    pthread_mutex_lock(&l->mu);
+    l->making_snapshot = false;
+    l->snapshot_err = e;
+    l->snapshot_err.code = rc;
+    pthread_cond_broadcast(&l->tidied);
+}
+
+static void chore_delete(struct local *l) {
+    struct doomed *d = l->doomed;
+    l->doomed = d->next;
+    pthread_mutex_unlock(&l->mu);
+    files_remove(l->files, d->path); /* what remains is found at the next open */
+    free(d);
+    pthread_mutex_lock(&l->mu);
+}
+
+void *janitor_run(void *local) {
+    struct local *l = local;
+    pthread_mutex_lock(&l->mu);
+    for (;;) {
+        if (l->want_snapshot)
+            chore_snapshot(l);
+        else if (l->doomed)
+            chore_delete(l);
+        else if (l->stop_chores)
+            break;
+        else
+            pthread_cond_wait(&l->chores, &l->mu);
+    }
+    pthread_mutex_unlock(&l->mu);
+    return NULL;
+}

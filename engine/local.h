@@ -1,0 +1,131 @@
+/* Inside of the local log: what its threads share. The committer thread writes segments and the
+ * commit log; the janitor thread merges sealed commit logs into a snapshot and deletes files. */
+#ifndef BRAID_LOCAL_H
+#define BRAID_LOCAL_H
+#include "engine/commit.h"
+#include "engine/log_local.h"
+#include "engine/segment.h"
+#include "engine/snapshot.h"
+
+enum {
+    SEGMENT_BYTES = 256 << 20,
+    COMMIT_BYTES_MIN = 64 << 20,  /* a commit log is sealed at the size of the last snapshot, */
+    COMMIT_BYTES_MAX = 256 << 20, /* but between these two (and at most one group later) */
+    SEALED_MAX = 4,               /* sealed commit logs; then commits wait for the janitor */
+    GROUP_EPOCHS = 256,           /* a group commit takes at most so many epochs */
+    GROUP_BYTES = 64 << 20,       /* and stops beyond this */
+    TIDY_BYTES = 4 << 20 /* open and close merge commit logs beyond this, else leave them */
+};
+
+/* Keys of the driver's own state, behind LOG_KEY_RESERVED. */
+enum {
+    KEY_TOPIC = 'T', /* + name -> struct topic_value */
+    KEY_PART = 'P',  /* + u32 topic, u32 partition -> struct part_value */
+    KEY_NEXT = 'N',  /* -> u32 next topic id */
+    KEY_PART_LEN = 10
+};
+struct topic_value {
+    uint32_t id, partitions;
+    int64_t retention_bytes;
+};
+struct part_value {
+    int64_t begin, end, base, bytes, time_max;
+    int64_t from_base; /* segments from this one on were written since the entry before */
+};
+
+struct job {
+    enum { JOB_EPOCH, JOB_CREATE, JOB_DELETE } kind;
+    struct job *next;
+    struct log_epoch *ep;
+    log_done *done;
+    void *arg;
+    bool refused;         /* names a topic that does not exist */
+    struct topic **topic; /* of each append */
+    uint64_t no;
+    struct err err;
+    const char *name; /* JOB_CREATE, JOB_DELETE */
+    const struct log_topic_conf *conf;
+    int rc;
+    bool ready;
+};
+
+struct view { /* the state as of a commit: what log_state_each walks */
+    uint64_t no;
+    struct snapshot *snap;
+    struct index index;
+    struct commit_file *file;
+    int files;
+    int refs; /* under view_mu */
+};
+
+struct doomed { /* a file or tree to delete */
+    struct doomed *next;
+    char path[];
+};
+
+struct local {
+    struct log base;
+    const struct log_files *files;
+    char dir[FILES_PATH_MAX], commit_dir[FILES_PATH_MAX], snapshot_dir[FILES_PATH_MAX],
+        trash_dir[FILES_PATH_MAX];
+    char boot[FILES_BOOT_LEN];
+    int lock_fd;
+    struct segments segments;
+
+    pthread_mutex_t mu;
+    pthread_cond_t work;   /* to the committer: jobs, stop */
+    pthread_cond_t ready;  /* to those who wait for a topic job */
+    pthread_cond_t chores; /* to the janitor */
+    pthread_cond_t tidied; /* from the janitor: an attempt has ended */
+    struct job *head, **tail;
+    bool stop_commits, stop_chores;
+    struct topic **topic; /* by name; changed by the committer, under mu */
+    uint32_t topics, topics_cap;
+    uint64_t published_no, published_log; /* last commit; log it is in */
+    int64_t published_bytes;              /* committed bytes of that log */
+    uint64_t snap_number;                 /* first commit log not in the snapshot */
+    int64_t snap_size;
+    bool want_snapshot, making_snapshot;
+    struct err snapshot_err; /* code 0: the last attempt went well */
+    struct doomed *doomed;
+
+    pthread_mutex_t view_mu;
+    struct snapshot *snap; /* or NULL */
+    struct view *view;     /* cache */
+
+    pthread_mutex_t watch_mu; /* held while callbacks run */
+    struct log_watch *watch_any, *watch_orphans;
+
+    /* Committer: */
+    struct commit_log commit;
+    uint64_t last_no;
+    uint32_t next_topic;
+    bool broken; /* an outcome is unknown: no further commits */
+    struct err broken_err;
+    pthread_t committer, janitor;
+    bool has_committer, has_janitor;
+};
+
+/* local.c */
+struct topic *local_topic(struct local *l, const char *name); /* under mu or in the committer */
+void local_topic_insert(struct local *l, struct topic *t);    /* under mu */
+void local_doom(void *local, const char *path);
+void part_key(char key[KEY_PART_LEN], uint32_t topic, uint32_t partition);
+/* committer.c */
+void *committer_run(void *local);
+void committer_submit(struct local *l, struct job *j);
+/* janitor.c */
+void *janitor_run(void *local);
+/* Merges the sealed commit logs into a new snapshot. */
+int janitor_snapshot(struct local *l, struct err *e);
+/* recover.c */
+int recover(struct local *l, struct err *e);
+/* view.c */
+int view_take(struct local *l, struct view **v, struct err *e);
+void view_release(struct local *l, struct view *v);
+void view_forget(struct local *l); /* the cached one, when nobody holds the lock */
+/* Maps commit logs first..last; *files of them are then in `cf`. */
+int view_map(struct local *l, struct commit_file *cf, uint64_t first, uint64_t last,
+             int64_t last_bytes, int *files, struct err *e);
+void view_index(struct index *ix, const struct commit_file *cf, int files);
+#endif

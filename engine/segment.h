@@ -1,0 +1,175 @@
+/* Topics of the local log as segment files: formats, the append side (committer thread only) and
+ * the read side (any thread).
+ *
+ * A segment is a 64-byte header and a run of frames, each 64 bytes of header and a payload of
+ * arrays padded to 8 bytes: u32 value_end[n], values, and with FRAME_KEYS u32 key_end[n], keys.
+ * Little endian. Readers use the arrays where they lie. */
+#ifndef BRAID_SEGMENT_H
+#define BRAID_SEGMENT_H
+#include "engine/files.h"
+#include "engine/log_driver.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define SEGMENT_MAGIC "BRAIDSEG"
+enum {
+    SEGMENT_VERSION = 1,
+    SEGMENT_HEAD = 64,
+    FRAME_MAGIC = 0x31524642, /* "BFR1" */
+    FRAME_KEYS = 1,
+    FRAME_VECTORS = 9,          /* iovecs of a frame */
+    INDEX_STEP = 256 << 10,     /* bytes between entries of the index in memory */
+    SEGMENT_FDS_MAX = 256,      /* files held open for appending, over all topics */
+    RETENTION_SEGMENTS = 4,     /* a topic with retention has at least so many segments */
+    SEGMENT_BYTES_MIN = 1 << 20 /* but none made smaller than this by that rule */
+};
+
+struct segment_head {
+    char magic[8];
+    uint32_t version, crc; /* crc32c of the 64 bytes with crc = 0 */
+    uint32_t topic, partition;
+    int64_t base; /* offset of the first record */
+    uint64_t zero[4];
+};
+
+struct frame {
+    uint32_t magic;
+    uint32_t crc;     /* of the header behind this field */
+    uint32_t payload; /* crc32c of the four arrays without their padding */
+    uint32_t flags;
+    uint32_t n, values_len, keys_len;
+    uint32_t topic; /* id: never reused, so that nothing of a deleted namesake is read */
+    int64_t first;  /* offset of the first record */
+    int64_t time;
+    int64_t time_max; /* greatest `time` of this partition up to here: never falls */
+    uint32_t partition, zero;
+};
+_Static_assert(sizeof(struct segment_head) == SEGMENT_HEAD && sizeof(struct frame) == 64, "format");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files are little endian");
+
+static inline int64_t pad8(int64_t n) {
+    return (n + 7) & ~(int64_t)7;
+}
+/* Bytes of a whole frame. */
+int64_t frame_bytes(const struct frame *f);
+/* Whether the header is whole and possible in itself. */
+bool frame_head_ok(const struct frame *f);
+/* Checksum and form of the payload behind a good header; fills rows. */
+bool frame_rows(const struct frame *f, struct log_rows *rows);
+void segment_head_make(struct segment_head *h, uint32_t topic, uint32_t partition, int64_t base);
+
+/* A mapping, shared by the readers of a segment. */
+struct map {
+    const struct log_files *files;
+    char *p;
+    size_t len;
+    atomic_int refs;
+};
+void map_unref(struct map *m);
+
+struct segment {
+    int64_t base;
+    _Atomic int64_t bytes; /* committed */
+    int64_t bytes_next;    /* of the group being written; committer */
+    atomic_int refs;       /* its part and the readers on it */
+    /* Under part->mu: */
+    struct map *map; /* the newest, one reference; NULL when no reader is here */
+    struct mark {
+        int64_t offset, at, time_max;
+    } * mark; /* sparse, ascending; always the frame at SEGMENT_HEAD first */
+    uint32_t marks, marks_cap;
+    int64_t scanned, scanned_offset; /* frames before this byte are in the index; next offset */
+};
+
+struct tail { /* what the commit log says of a partition */
+    int64_t begin, end;
+    int64_t base, bytes; /* of the active segment; base -1: none yet */
+    int64_t time_max;
+};
+
+struct topic;
+struct part {
+    struct topic *topic;
+    uint32_t number;
+    _Atomic int64_t begin, end; /* committed */
+    pthread_mutex_t mu;
+    struct segment **seg; /* ascending; under mu */
+    uint32_t segs, segs_cap;
+    /* Committer: */
+    struct tail tail, next; /* committed; with the group being written */
+    int64_t from_base;      /* active segment when the group began: rows went there and beyond */
+    bool touched, roll;     /* in this group; the active segment is damaged, begin another */
+    struct segment *active;
+    struct segment **fresh; /* made by this group */
+    uint32_t fresh_n, fresh_cap;
+    int fd; /* of the active segment or -1 */
+    uint64_t used;
+};
+
+struct segments { /* shared by all topics of a log */
+    const struct log_files *files;
+    char dir[FILES_PATH_MAX]; /* .../topics */
+    int64_t segment_bytes;
+    struct part *open[SEGMENT_FDS_MAX]; /* parts with fd >= 0; committer */
+    int opens;
+    uint64_t clock;
+};
+
+struct log_watch {
+    struct log_watch *next;
+    char *topic; /* NULL: any */
+    void (*wake)(void *);
+    void *arg;
+};
+
+struct topic {
+    struct segments *segments;
+    char *name;
+    uint32_t id;
+    struct log_topic_conf conf;
+    atomic_bool deleted;
+    atomic_int refs;
+    struct log_watch *watches;  /* under the log's watch lock */
+    struct topic *next_touched; /* committer */
+    bool touched;
+    struct part part[];
+};
+
+struct topic *topic_new(struct segments *ss, const char *name, uint32_t id,
+                        const struct log_topic_conf *conf);
+void topic_ref(struct topic *t);
+void topic_unref(struct topic *t);
+int topic_path(const struct topic *t, char path[FILES_PATH_MAX]);
+int part_path(const struct part *p, char path[FILES_PATH_MAX]);
+int segment_path(const struct part *p, int64_t base, char path[FILES_PATH_MAX]);
+/* Makes the directories. 0 or a negated errno. */
+int topic_make(struct topic *t, bool sync);
+
+/* ---- committer ---- */
+/* Finds the segments of a partition at open and cuts what is beyond the committed end. Damage is
+ * left to readers; a note about it goes to `e`. */
+int part_load(struct part *p, const struct tail *tail, struct err *e);
+/* Writes a frame behind the committed end and the group's earlier ones. *f and *base, *at say what
+ * went where. 0 or a negated errno; then part_abort. */
+int part_append(struct part *p, const struct log_buf *buf, int64_t time, struct frame *f,
+                int64_t *base, int64_t *at);
+/* The group is committed: readers see it. Calls `drop` with the path of each segment that
+ * retention gives up. */
+void part_publish(struct part *p, void (*drop)(void *arg, const char *path), void *arg);
+/* The group is not: cuts the files back, or leaves them to recovery when the outcome is unknown. */
+void part_abort(struct part *p, bool cut);
+void part_close(struct part *p); /* its fd */
+/* The vectors of a frame; returns their number. */
+int frame_vectors(const struct frame *f, const struct log_buf *buf, struct iovec v[FRAME_VECTORS]);
+
+/* ---- readers ---- */
+int64_t part_bytes(struct part *p);
+int64_t part_offset_at(struct part *p, int64_t ms);
+/* Takes a reference to the topic. */
+struct log_reader *reader_new(const struct log_driver *d, struct part *p, int64_t offset);
+int reader_read(struct log_reader *r, uint32_t max, struct log_rows *rows, int64_t *offset,
+                struct err *e);
+int reader_seek(struct log_reader *r, int64_t offset, struct err *e);
+void reader_close(struct log_reader *r);
+void segment_unref(struct segment *s);
+#endif
