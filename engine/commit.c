@@ -189,7 +189,7 @@ static int damaged(const struct commit_file *cf, const char *path, uint64_t behi
                      "file, or give up all commits from there on with: truncate -s %" PRId64 " %s",
                      cf->last_no, behind, cf->bytes, path);
     if (e) {
-        snprintf(e->file, sizeof e->file, "%s", path);
+        snprintf(e->file, sizeof e->file, "%.255s", path);
         e->offset = (long)cf->bytes;
     }
     return rc;

@@ -49,7 +49,7 @@ _Static_assert(sizeof(struct commit_head) == COMMIT_HEAD && sizeof(struct commit
 /* ---- writing (committer thread) ---- */
 struct commit_log {
     const struct log_files *files;
-    char dir[FILES_PATH_MAX];
+    char dir[FILES_DIR_MAX];
     enum log_durability durability;
     char boot[FILES_BOOT_LEN];
     uint64_t number;

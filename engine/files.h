@@ -8,7 +8,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
-enum { FILES_PATH_MAX = 1024, FILES_BOOT_LEN = 40 };
+enum { FILES_PATH_MAX = 1024, FILES_DIR_MAX = 640, FILES_BOOT_LEN = 40 };
 
 struct log_files {
     void *ctx;                                           /* first argument of every function */

@@ -66,8 +66,8 @@ struct doomed { /* a file or tree to delete */
 struct local {
     struct log base;
     const struct log_files *files;
-    char dir[FILES_PATH_MAX], commit_dir[FILES_PATH_MAX], snapshot_dir[FILES_PATH_MAX],
-        trash_dir[FILES_PATH_MAX];
+    char dir[FILES_DIR_MAX], commit_dir[FILES_DIR_MAX], snapshot_dir[FILES_DIR_MAX],
+        trash_dir[FILES_DIR_MAX];
     char boot[FILES_BOOT_LEN];
     int lock_fd;
     struct segments segments;

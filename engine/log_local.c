@@ -269,9 +269,9 @@ void local_doom(void *local, const char *path) {
 
 /* ---- open and close ---- */
 
-static int make_dir(struct local *l, char path[FILES_PATH_MAX], const char *name, struct err *e) {
-    int n = snprintf(path, FILES_PATH_MAX, "%s/%s", l->dir, name);
-    int rc = n < 0 || n >= FILES_PATH_MAX ? -ENAMETOOLONG : l->files->mkdir(l->files->ctx, path);
+static int make_dir(struct local *l, char path[FILES_DIR_MAX], const char *name, struct err *e) {
+    int n = snprintf(path, FILES_DIR_MAX, "%s/%s", l->dir, name);
+    int rc = n < 0 || n >= FILES_DIR_MAX ? -ENAMETOOLONG : l->files->mkdir(l->files->ctx, path);
     return rc ? err_errno(e, -rc, "cannot make %s", path) : 0;
 }
 
@@ -439,7 +439,7 @@ static int start_threads(struct local *l, struct err *e) {
 
 int log_local_open(struct log **log, const struct log_conf *conf, struct err *e) {
     *log = NULL;
-    if (strlen(conf->dir) >= FILES_PATH_MAX - 400) /* the longest name below it fits */
+    if (strlen(conf->dir) >= FILES_DIR_MAX - 16) /* the names below it fit */
         return err_set(e, ERR_INPUT, "the path %.200s... is too long", conf->dir);
     struct local *l = local_new(conf);
     snprintf(l->dir, sizeof l->dir, "%s", conf->dir);

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -345,8 +346,11 @@ static int lost(const struct reader *r, int64_t base, int64_t at, int64_t resume
                      "topic %s: %s; offsets %" PRId64 " to %" PRId64 " are lost, %" PRId64
                      " is the next that can be read",
                      p->topic->name, what, r->offset, resume - 1, resume);
-    if (e && segment_path(p, base, e->file) == 0)
+    char path[FILES_PATH_MAX];
+    if (e && segment_path(p, base, path) == 0) {
+        snprintf(e->file, sizeof e->file, "%.255s", path);
         e->offset = (long)at;
+    }
     return rc;
 }
 

@@ -108,7 +108,7 @@ struct part {
 
 struct segments { /* shared by all topics of a log */
     const struct log_files *files;
-    char dir[FILES_PATH_MAX]; /* .../topics */
+    char dir[FILES_DIR_MAX]; /* .../topics */
     int64_t segment_bytes;
     struct part *open[SEGMENT_FDS_MAX]; /* parts with fd >= 0; committer */
     int opens;

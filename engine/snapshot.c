@@ -26,7 +26,7 @@ static uint32_t head_crc(const struct snapshot_head *h) {
 static int damaged(const struct snapshot *s, int64_t at, const char *what, struct err *e) {
     int rc = err_set(e, ERR_SYSTEM, "the state snapshot is damaged: %s", what);
     if (e) {
-        snprintf(e->file, sizeof e->file, "%s", s->path);
+        snprintf(e->file, sizeof e->file, "%.255s", s->path);
         e->offset = (long)at;
     }
     return rc;
