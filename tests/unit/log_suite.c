@@ -1,5 +1,4 @@
 #include "tests/unit/log_suite.h"
-#include <cmocka.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -7,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include <cmocka.h>
 
 /* ---- helpers ---- */
 

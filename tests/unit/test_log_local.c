@@ -1,12 +1,13 @@
 #include "engine/files.h"
 #include "tests/unit/log_suite.h"
-#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include <cmocka.h>
 
 static char dir[64];
 static struct log_conf conf = { .dir = dir };
