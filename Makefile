@@ -41,7 +41,7 @@ CFLAGS  += $(if $(FUZZING),-Wno-error)
 # Debian packages: to build and run; to test; to lint, fuzz, measure and draw.
 DEPS       := gcc libc6-dev pkg-config libuv1-dev libjansson-dev libxxhash-dev libmicrohttpd-dev zlib1g-dev \
               liblz4-dev libcurl4-openssl-dev
-DEPS_TEST  := libcmocka-dev python3 locales tzdata
+DEPS_TEST  := libcmocka-dev libsqlite3-dev python3 locales tzdata
 DEPS_DEV   := clang clang-format clang-tidy cppcheck g++ libsimdjson-dev graphviz mmdebstrap
 
 LIB_SRC  := $(wildcard engine/*.c planner/*.c operators/*.c) $(filter-out cluster/main.c,$(wildcard cluster/*.c))
@@ -125,6 +125,7 @@ $(O)/tests/%: $(O)/tests/unit/%.o $(HELP_OBJ) $(O)/libbraid.a
 $(O)/docs/%: $(O)/docs/%.o $(O)/libbraid.a
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+$(O)/tests/test_expr: private LDLIBS += -lsqlite3
 # bench_X is made of bench_X.c, of bench_X.cc (C++, linked with simdjson), or of both.
 .SECONDEXPANSION:
 cc_of = $(patsubst %,$(O)/%.o,$(wildcard tests/bench/$(1).cc))
