@@ -62,14 +62,14 @@ static void block_plan(struct op_plan *p) {
             add_field(p, out, f, NULL, in->f[k]);
     }
     for (int i = 0; i < c->keep.n; i++) {
-        int k = plan_field(p, 0, "keep", NULL, c->keep.v[i], 0);
+        int k = plan_field(p, 0, "keep", c->keep.v[i], c->keep.v[i], 0);
         if (k >= 0)
             add_field(p, out, f, "keep", in->f[k]);
     }
     if (!c->fields.n)
         plan_error(p, "fields", NULL, "no fields given");
     for (int i = 0; i < c->fields.n; i++)
-        if (plan_field(p, 0, "fields", NULL, c->fields.v[i], TYPES_NUM) >= 0)
+        if (plan_field(p, 0, "fields", c->fields.v[i], c->fields.v[i], TYPES_NUM) >= 0)
             add_field(p, out, f, "fields",
                       (struct field){ .name = c->fields.v[i], .type = TYPE_F64 });
     if (c->window * c->fields.n * (int64_t)sizeof(double) > VALUE_MAX)

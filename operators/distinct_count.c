@@ -57,7 +57,7 @@ static void distinct_plan(struct op_plan *p) {
                    c->fields.n, (long long)c->k, VALUE_MAX >> 10);
     for (int i = 0; i < c->fields.n; i++) {
         const char *name = arena_printf(p->arena, "%s%s", c->fields.v[i], c->suffix);
-        plan_field(p, 0, "fields", NULL, c->fields.v[i], any);
+        plan_field(p, 0, "fields", c->fields.v[i], c->fields.v[i], any);
         for (int j = 0; j < in->n + i; j++)
             if (strcmp(f[j].name, name) == 0)
                 plan_error(p, "suffix", NULL, "the output would have two fields '%s'", name);

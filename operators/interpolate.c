@@ -67,12 +67,12 @@ static void interpolate_plan(struct op_plan *p) {
     for (int i = 0; i < c->fields.n; i++)
         for (int j = 0; j < i; j++)
             if (strcmp(c->fields.v[i], c->fields.v[j]) == 0)
-                plan_error(p, "fields", NULL, "'%s' is listed twice", c->fields.v[i]);
+                plan_error(p, "fields", c->fields.v[i], "'%s' is listed twice", c->fields.v[i]);
     if (c->fields.n > SCHEMA_FIELDS_MAX)
         plan_error(p, "fields", NULL, "at most %d fields are allowed", SCHEMA_FIELDS_MAX);
     if (!c->name_field && !c->value_field) {
         for (int i = 0; i < c->fields.n; i++)
-            plan_field(p, 0, "fields", NULL, c->fields.v[i], TYPE_BIT(TYPE_F64));
+            plan_field(p, 0, "fields", c->fields.v[i], c->fields.v[i], TYPE_BIT(TYPE_F64));
     } else if (!c->name_field || !c->value_field) {
         plan_error(p, c->name_field ? "name_field" : "value_field", NULL,
                    "name_field and value_field go together");

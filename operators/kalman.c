@@ -61,7 +61,7 @@ static void kalman_plan(struct op_plan *p) {
     if (!c->fields.n)
         plan_error(p, "fields", NULL, "no fields given");
     for (int i = 0; i < c->fields.n; i++) {
-        int k = plan_field(p, 0, "fields", NULL, c->fields.v[i], TYPES_NUM);
+        int k = plan_field(p, 0, "fields", c->fields.v[i], c->fields.v[i], TYPES_NUM);
         if (k >= 0)
             f[k].type = TYPE_F64;
         for (int j = 0; j < p->nby; j++)
@@ -69,7 +69,7 @@ static void kalman_plan(struct op_plan *p) {
                 plan_error(p, "fields", NULL, "'%s' is a grouping key", p->by[j]);
         for (int j = 0; j < i; j++)
             if (strcmp(c->fields.v[i], c->fields.v[j]) == 0)
-                plan_error(p, "fields", NULL, "'%s' is listed twice", c->fields.v[i]);
+                plan_error(p, "fields", c->fields.v[i], "'%s' is listed twice", c->fields.v[i]);
     }
     p->out[0] = out;
 }

@@ -108,12 +108,12 @@ static void pi_close(void *self) {
 }
 
 /* F. Viete, 1593: 2/pi = sqrt(2)/2 * sqrt(2+sqrt(2))/2 * ... Every factor starts from the innermost
- * root again, as the original does: the work is the point. `start` is 0, behind a barrier, so that
- * the compiler cannot lift the computation out of the loop over rows. */
+ * root again, as the original does: the work is the point. The start is volatile so that the
+ * compiler cannot lift the computation out of the loop over rows. */
 static double viete(int64_t iterations) {
-    double product = 1, start = 0;
+    volatile double start = 0;
+    double product = 1;
     for (int64_t i = 1; i <= iterations; i++) {
-        __asm__ volatile("" : "+x"(start));
         double root = start;
         for (int64_t k = 0; k < i; k++)
             root = sqrt(2 + root);
