@@ -1,6 +1,6 @@
 /* The table of commands. */
 #include "cluster/cmd.h"
-#if __has_include("cluster/up.h")
+#if __has_include("cluster/up.c")
 #include "cluster/up.h"
 #endif
 
@@ -13,7 +13,7 @@ static const struct cli_option help_options[] = {
 };
 
 const struct cli_command cli_commands[] = {
-#if __has_include("cluster/up.h")
+#if __has_include("cluster/up.c")
     { .name = "up",
       .group = HELP_SERVER,
       .summary = "start a server: coordinator and worker in one process",
