@@ -20,10 +20,12 @@ comma := ,
 # V=1 shows the commands.
 Q   := $(if $(V),,@)
 say  = $(if $(V)$(findstring s,$(firstword -$(MAKEFLAGS))),,@printf '  %-4s %s\n' $(1) '$(2)')
-O := $(BUILD)$(if $(SANITIZER),/san-$(subst $(comma),-,$(SANITIZER)))
+# MUTATE=1: with the planted bugs of engine/mutate.h, for tests/faults/test_mutations.
+MUTATE ?=
+O := $(BUILD)$(if $(SANITIZER),/san-$(subst $(comma),-,$(SANITIZER)))$(if $(MUTATE),/mutate)
 
 PKGS     := libuv jansson libxxhash libmicrohttpd zlib liblz4 libcurl
-CPPFLAGS += -I. -D_GNU_SOURCE
+CPPFLAGS += -I. -D_GNU_SOURCE $(if $(MUTATE),-DBRAID_MUTATE)
 CFLAGS   += -std=c17 $(OPT) -g -march=$(MARCH) -ffp-contract=off -fno-math-errno -fno-semantic-interposition \
             -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wpointer-arith \
             -pthread -fno-omit-frame-pointer

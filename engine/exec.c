@@ -1,4 +1,5 @@
 #include "engine/exec.h"
+#include "engine/mutate.h"
 #include "engine/num.h"
 #include "engine/task.h"
 #include <assert.h>
@@ -161,12 +162,13 @@ static int task_link(struct exec *ex, struct task *t, bool restore, struct err *
         if (!from)
             return err_set(e, ERR_SYSTEM, "plan links task %s to unknown instance %llu", d->label,
                            (unsigned long long)d->links[i].from);
-        t->in[i] = (struct link){ .from = from,
-                                  .to = t,
-                                  .out_port = d->links[i].out_port,
-                                  .in_port = d->links[i].in_port,
-                                  .since = restore ? INT64_MIN : origin_next(from),
-                                  .until = INT64_MAX };
+        t->in[i] =
+            (struct link){ .from = from,
+                           .to = t,
+                           .out_port = d->links[i].out_port,
+                           .in_port = d->links[i].in_port,
+                           .since = restore ? INT64_MIN : origin_next(from) + MUTATED(MUTATE_CUT),
+                           .until = INT64_MAX };
         several |= i > 0 && from->origin != t->in[0].from->origin;
     }
     if (several)
@@ -558,6 +560,9 @@ const struct task_def *task_def(const struct task *t) {
 }
 int64_t task_position(const struct task *t) {
     return t->position;
+}
+bool task_has_position(const struct task *t) {
+    return state_find(t->table[TABLE_POSITION], "", 0, state_hash("", 0)) != NULL;
 }
 int exec_sources(const struct exec *ex) {
     return (int)ex->nsources;

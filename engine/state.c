@@ -1,5 +1,6 @@
 #include "engine/state.h"
 #include "engine/arena.h"
+#include "engine/mutate.h"
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -436,7 +437,7 @@ static void rec_undo(struct undo *u, struct layer *l, struct change_rec *r) {
         pool_free(s, e->value, e->vlen);
         e->value = r->had ? r->pre : NULL;
         e->vlen = r->had ? r->pre_len : 0;
-    } else if (r->had) {
+    } else if (r->had && !MUTATED(MUTATE_UNDO)) {
         memcpy(e->value, r->pre, s->vsize);
     }
     e->dead = !r->had;

@@ -1,5 +1,6 @@
 /* One tick: a batch goes from its source through all tasks below, in topological order. */
 #include "engine/clock.h"
+#include "engine/mutate.h"
 #include "engine/num.h"
 #include "engine/task.h"
 #include <assert.h>
@@ -257,7 +258,7 @@ static void deliver_merged(struct task *t) {
         if (!best)
             return;
         uint32_t n = link_head(best)->n - best->head_row;
-        if (second) {
+        if (second && !MUTATED(MUTATE_TICK_ORDER)) {
             uint32_t r = run_length(best, second);
             n = r < n ? r : n;
         }

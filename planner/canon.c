@@ -1,4 +1,5 @@
 #include "planner/canon.h"
+#include "engine/mutate.h"
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -99,7 +100,8 @@ void canon_sign(struct spec *s, int i, struct arena *a, struct sbuf *b) {
     sbuf_add(b, &st->op->semantics, sizeof st->op->semantics);
     add_word(b, s->tenant);
     st->config_off = (uint32_t)b->len;
-    params_canonical(st->op, st->config, false, b);
+    if (!MUTATED(MUTATE_SIGNATURE))
+        params_canonical(st->op, st->config, false, b);
     st->config_len = (uint32_t)b->len - st->config_off;
     sbuf_add(b, "", 1);
     bool ports = !interchangeable(st);

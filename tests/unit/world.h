@@ -1,0 +1,48 @@
+/* A whole engine in one test: a local log in a temporary directory, the planner, an executor that
+ * runs when told. What the server does with threads and HTTP, the test does step by step. */
+#ifndef BRAID_TESTS_WORLD_H
+#define BRAID_TESTS_WORLD_H
+#include "engine/executor.h"
+#include "planner/merge.h"
+
+struct world_flow {
+    char name[32];
+    char *text;
+    struct flow *flow; /* of the plan, while it runs */
+    struct sbuf saved; /* plan_save at submit */
+    uint64_t order;
+    bool running;
+    void *user; /* the test's */
+};
+struct world {
+    char dir[64];
+    struct log *log;
+    struct plan *plan;
+    struct executor *x;
+    uint32_t batch_rows;
+    struct world_flow *flow;
+    int nflows, cap;
+    uint64_t cut;
+    /* Called on the executor's side of a submit or removal, at its cut; not again after an abort.
+     */
+    void (*at_cut)(struct world *w, const struct change *ch, struct exec *ex);
+};
+
+void world_open(struct world *w, uint32_t batch_rows);
+void world_close(struct world *w);                    /* removes the directory */
+void world_topic(struct world *w, const char *topic); /* unless it exists */
+/* Appends records (one a line) and commits. */
+void world_append(struct world *w, const char *topic, const char *lines);
+/* Parses, plans, grafts; returns when it is durable. Fails the test on any error. */
+struct world_flow *world_submit(struct world *w, const char *text);
+/* As world_submit, but hands the error back: 0 or negative. */
+int world_try(struct world *w, const char *text, struct world_flow **f, struct errs *es);
+void world_remove(struct world *w, struct world_flow *f, bool drain);
+/* Stops without a last epoch (as kill -9 would) and starts from the log. */
+void world_restart(struct world *w);
+/* Everything in a topic, one record a line. */
+void world_read(struct world *w, const char *topic, struct sbuf *out);
+int64_t world_end(struct world *w, const char *topic);
+/* Spec environment: files below the repository root. */
+extern const struct spec_env world_env;
+#endif
