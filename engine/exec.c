@@ -17,6 +17,7 @@ struct exec *exec_new(const struct exec_conf *conf) {
         ex->conf.batch_rows = BATCH_ROWS;
     if (ex->conf.align_bytes == 0)
         ex->conf.align_bytes = ALIGN_BYTES;
+    ex->epoch = 1;
     ex->undo = undo_new();
     return ex;
 }
@@ -50,6 +51,8 @@ void exec_free(struct exec *ex) {
     free(ex->task);
     free(ex->source);
     free(ex->by_instance);
+    free(ex->touched[0].v);
+    free(ex->touched[1].v);
     undo_free(ex->undo);
     arena_free(&ex->arena);
     free(ex);
@@ -263,6 +266,14 @@ static void exec_sweep(struct exec *ex, bool (*dead)(const struct task *, uint64
         if (!dead(ex->source[s], version))
             ex->source[ns++] = ex->source[s];
     ex->nsources = ns;
+    for (int l = 0; l < 2; l++) {
+        struct task_list *list = &ex->touched[l];
+        uint32_t m = 0;
+        for (uint32_t i = 0; i < list->n; i++)
+            if (!dead(list->v[i], version))
+                list->v[m++] = list->v[i];
+        list->n = m;
+    }
     struct task **gone = malloc(n * sizeof *gone);
     if (!gone)
         abort();
@@ -394,6 +405,7 @@ void task_seek(struct task *t, int64_t off) {
 static void tick_begin(struct exec *ex, struct task *source, struct origin *o) {
     ex->tick++;
     source->tick = ex->tick;
+    task_touch(source);
     source->ctx.origin = source->ctx.out_origin = o;
 }
 
@@ -517,21 +529,46 @@ bool exec_paused(const struct exec *ex, const struct task *source) {
 
 /* ---- counters ---- */
 
+static void list_add(struct task_list *l, struct task *t) {
+    l->v = grow(l->v, l->n, &l->cap, sizeof *l->v);
+    l->v[l->n++] = t;
+}
+
+void task_touch(struct task *t) {
+    struct exec *ex = t->ex;
+    if (t->touched == ex->epoch)
+        return;
+    t->touched = ex->epoch;
+    list_add(&ex->touched[0], t);
+}
+
 void exec_epoch_push(struct exec *ex) {
-    for (uint32_t i = 0; i < ex->ntasks; i++) {
-        struct task *t = ex->task[i];
-        t->kept = t->pending; /* equal already unless an epoch is open */
-        t->pending = t->counts;
+    struct task_list l = ex->touched[0];
+    for (uint32_t i = 0; i < l.n; i++) {
+        l.v[i]->kept = l.v[i]->pending;
+        l.v[i]->pending = l.v[i]->counts;
     }
+    ex->touched[0] = ex->touched[1];
+    ex->touched[0].n = 0;
+    ex->touched[1] = l;
+    ex->epoch++;
 }
 
 void exec_epoch_commit(struct exec *ex) {
-    (void)ex;
+    for (uint32_t i = 0; i < ex->touched[1].n; i++)
+        ex->touched[1].v[i]->kept = ex->touched[1].v[i]->pending;
+    ex->touched[1].n = 0;
 }
 
 void exec_epoch_abort(struct exec *ex) {
-    for (uint32_t i = 0; i < ex->ntasks; i++)
-        ex->task[i]->counts = ex->task[i]->pending = ex->task[i]->kept;
+    for (int k = 0; k < 2; k++) {
+        for (uint32_t i = 0; i < ex->touched[k].n; i++) {
+            struct task *t = ex->touched[k].v[i];
+            t->counts = t->pending = t->kept;
+        }
+        ex->touched[k].n = 0;
+    }
+    ex->epoch++;
 }
 
 bool op_counts_conserved(const struct op_counts *c) {

@@ -31,6 +31,7 @@ struct task {
     struct align *align; /* not NULL: merges several origins */
     uint64_t seq;        /* topological order */
     uint64_t tick;       /* the last one it ran in */
+    uint64_t touched;    /* the last epoch it ran in */
     uint32_t point;      /* timers: next point of this tick's timeline */
     struct op_counts counts, kept, pending; /* running; before the committing / the running epoch */
     uint64_t batches, ns;
@@ -43,6 +44,10 @@ struct task {
     void *user;
     char sig_hex[33];
 };
+struct task_list {
+    struct task **v;
+    uint32_t n, cap;
+};
 struct exec {
     struct exec_conf conf;
     struct undo *undo;
@@ -53,10 +58,14 @@ struct exec {
     uint32_t nsources, sources_cap;
     struct task **by_instance; /* open addressing; removed tasks are taken out by a rebuild */
     uint64_t by_mask;
-    uint64_t seq, tick;
-    bool ending; /* in exec_finish */
+    uint64_t seq, tick, epoch;
+    struct task_list touched[2]; /* tasks that ran in the running and the committing epoch */
+    bool ending;                 /* in exec_finish */
     int64_t end_off;
 };
+
+/* exec.c */
+void task_touch(struct task *t); /* it takes part in the running epoch */
 
 /* tick.c */
 extern const struct op_host exec_host;

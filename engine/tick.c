@@ -314,6 +314,7 @@ void task_run(struct task *t) {
     int64_t start = clock_mono_ns();
     const struct op_desc *op = t->def->op;
     t->tick = t->ex->tick;
+    task_touch(t);
     task_origin(t);
     if (op->flags & OP_SINK) {
         deliver_sink(t);

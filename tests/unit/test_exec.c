@@ -271,6 +271,7 @@ struct node {
     char label[16];
     struct sbuf text; /* sinks: rows so far; committed, and at the running epoch's start */
     size_t committed, closed;
+    struct op_counts counts; /* of the first run */
 };
 struct graph {
     struct node node[3 * TASKS_MAX];
@@ -286,6 +287,7 @@ static const char *const ports[3] = { "a", "b", "c" };
 static struct node *node_add(struct graph *g, const struct op_desc *op) {
     struct node *n = &g->node[g->n];
     memset(n, 0, sizeof *n);
+    n->counts.in = UINT64_MAX;
     snprintf(n->label, sizeof n->label, "t%d", g->n);
     n->def = (struct task_def){ .instance = (uint64_t)g->n + 100,
                                 .op = op,
@@ -377,6 +379,16 @@ static void conserved(void *arg, struct task *t) {
         fail_msg("%s of %s does not conserve rows", task_def(t)->label, task_def(t)->op->name);
 }
 
+/* Counters are part of an epoch: the same whatever was aborted and run again. */
+static void same_counts(void *arg, struct task *t) {
+    struct node *n = &((struct graph *)arg)->node[task_def(t)->instance - 100];
+    struct task_stats s;
+    task_stats(t, &s);
+    if (n->counts.in == UINT64_MAX)
+        n->counts = s.counts;
+    assert_memory_equal(&n->counts, &s.counts, sizeof s.counts);
+}
+
 static void graph_undo_texts(struct graph *g) {
     for (int i = 0; i < g->n; i++)
         g->node[i].text.len = g->node[i].closed = g->node[i].committed;
@@ -444,6 +456,7 @@ static void run(struct graph *g, bool random) {
     for (int s = g->sources; s-- > 0;)
         exec_finish(ex, exec_source(ex, random ? s : g->sources - 1 - s));
     exec_each(ex, conserved, NULL);
+    exec_each(ex, same_counts, g);
     exec_free(ex);
 }
 
