@@ -127,7 +127,7 @@ $(O)/tests/%: $(O)/tests/unit/%.o $(HELP_OBJ) $(O)/libbraid.a
 $(O)/docs/%: $(O)/docs/%.o $(O)/libbraid.a
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
-$(O)/tests/test_expr: private LDLIBS += -lsqlite3
+$(O)/tests/test_expr_oracle: private LDLIBS += -lsqlite3
 # bench_X is made of bench_X.c, of bench_X.cc (C++, linked with simdjson), or of both.
 .SECONDEXPANSION:
 cc_of = $(patsubst %,$(O)/%.o,$(wildcard tests/bench/$(1).cc))

@@ -23,6 +23,9 @@ static const char *const type_words[] = {
     [PT_SCHEMA] = "schema",
     [PT_FILE] = "file",
     [PT_JSON] = "JSON",
+    [PT_EXPR] = "expression",
+    [PT_EXPRMAP] = "object of expressions",
+    [PT_AGGMAP] = "object of aggregates",
     [PT_TIME] = "time field",
 };
 static const char *const class_words[] = {

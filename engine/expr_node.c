@@ -583,6 +583,8 @@ static struct node *argument(struct build *b, const struct expr_func *f, uint32_
                            : want == 's' || want == 't' ? "string"
                                                         : "a number",
                            xtype_name(t));
+    if (want == 't' && t == TYPE_BYTES)
+        return x;
     return coerce(b, x, want == 'i' ? TYPE_I64 : want == 's' || want == 't' ? TYPE_STR : TYPE_F64);
 }
 static int result_type(char r, struct node *const *v) {

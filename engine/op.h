@@ -31,14 +31,17 @@ enum param_type {              /* C type at `offset` of the config struct; JSON 
                   PT_SIZE,     /* int64_t bytes; "64KiB" or a number */
                   PT_FIELD, /* const char *: name of an input field (the schema rule resolves it) */
                   PT_STRS,  /* struct strs: ["a","b"] (a single string is a list of one) */
-                  PT_STRMAP, /* struct strmap: {"name":"text",…} in the user's order */
-                  PT_RANGES, /* struct ranges: {"temperature":[-12.5,43.1],…}, sorted by name */
-                  PT_SCHEMA, /* const struct schema *: {"a":"f64",…} or the name of a file in
-                                RIoTBench's three-line form (names, units, v|sv) */
-                  PT_FILE,   /* struct file *: name of a file; signed by its content */
-                  PT_JSON,   /* const struct jnode *: any JSON, signed in canonical form */
-                  PT_TIME,   /* struct time_field: {"field":"pickup","unit":"ms"}; unit
-                                s|ms|us|rfc3339 */
+                  PT_STRMAP,  /* struct strmap: {"name":"text",…} in the user's order */
+                  PT_RANGES,  /* struct ranges: {"temperature":[-12.5,43.1],…}, sorted by name */
+                  PT_SCHEMA,  /* const struct schema *: {"a":"f64",…} or the name of a file in
+                                 RIoTBench's three-line form (names, units, v|sv) */
+                  PT_FILE,    /* struct file *: name of a file; signed by its content */
+                  PT_JSON,    /* const struct jnode *: any JSON, signed in canonical form */
+                  PT_EXPR,    /* const char *: an expression (expr.h), signed in canonical form */
+                  PT_EXPRMAP, /* struct strmap: {"name":"expression",…} in the user's order */
+                  PT_AGGMAP,  /* struct strmap: {"name":"mean(expression)",…}, alike */
+                  PT_TIME,    /* struct time_field: {"field":"pickup","unit":"ms"}; unit
+                                 s|ms|us|rfc3339 */
 };
 enum param_flags {
     PARAM_OPTIONAL = 1, /* may be absent without a default: NULL, empty, or PARAM_UNSET */
@@ -141,6 +144,7 @@ struct op_counts { /* rows; in = passed + filtered + late + rejected + absorbed,
                     */
     uint64_t in, out;                                          /* kept by the executor */
     uint64_t passed, made, filtered, late, rejected, absorbed; /* kept by the operator */
+    uint64_t nulled; /* values that became null where they arose: overflow, NaN, failed cast */
 };
 struct op_ctx {
     const struct op_desc *desc;

@@ -1,5 +1,6 @@
 /* Configs of operators: from JSON by the descriptor's table, copied, and written back canonically.
  * A config owns everything it points to (its arena), except the bytes of files. */
+#include "engine/expr.h"
 #include "engine/num.h"
 #include "engine/op.h"
 #include <assert.h>
@@ -66,6 +67,12 @@ static const char *hint(const struct param *p, char *buf, size_t size) {
         return "a list of strings";
     case PT_STRMAP:
         return "an object of strings";
+    case PT_EXPR:
+        return "an expression such as \"temperature > 20\"";
+    case PT_EXPRMAP:
+        return "an object of expressions such as {\"fahrenheit\":\"temperature * 1.8 + 32\"}";
+    case PT_AGGMAP:
+        return "an object of aggregates such as {\"avg\":\"mean(temperature)\"}";
     case PT_RANGES:
         return "an object such as {\"temperature\":[-12.5,43.1]}";
     case PT_SCHEMA:
@@ -272,6 +279,32 @@ static int read_strmap(struct reader *r, const struct param *p, const struct jno
     }
     if (rc == 0)
         *out = (struct strmap){ i, v };
+    return rc;
+}
+
+/* Syntax only: names and types are the operator's plan's. The place of the error is exact unless
+ * the JSON string has escapes before it. */
+static int check_expr(struct reader *r, enum param_type type, const struct jnode *n) {
+    struct err e = ERR_INIT;
+    struct arena tmp = { 0 };
+    const char *canon = type == PT_AGGMAP ? agg_canonical(&tmp, n->s, n->len, &e)
+                                          : expr_canonical(&tmp, n->s, n->len, &e);
+    arena_free(&tmp);
+    if (canon)
+        return 0;
+    struct jnode at = *n;
+    if (e.offset > 0 && n->off + 1 + (size_t)e.offset < r->doc->len &&
+        !memcmp(r->doc->text + n->off + 1, n->s, (size_t)e.offset))
+        at.off += 1 + (uint32_t)e.offset;
+    return json_error(r->es, r->doc, &at, false, "%s", e.text);
+}
+
+static int read_exprmap(struct reader *r, const struct param *p, const struct jnode *n,
+                        struct strmap *out) {
+    int rc = read_strmap(r, p, n, out);
+    for (const struct jnode *c = rc < 0 ? NULL : n->child; c; c = c->next)
+        if (check_expr(r, p->type, c) < 0)
+            rc = ERR_INPUT;
     return rc;
 }
 
@@ -559,6 +592,13 @@ static int read_param(struct reader *r, const struct param *p, const struct jnod
         return read_strs(r, p, n, at);
     case PT_STRMAP:
         return read_strmap(r, p, n, at);
+    case PT_EXPR: {
+        int rc = read_str(r, p, n, at);
+        return rc < 0 ? rc : check_expr(r, p->type, n);
+    }
+    case PT_EXPRMAP:
+    case PT_AGGMAP:
+        return read_exprmap(r, p, n, at);
     case PT_RANGES:
         return read_ranges(r, p, n, at);
     case PT_SCHEMA:
@@ -718,6 +758,7 @@ static void copy_param(const struct param *p, void *to, const void *from, struct
         break; /* copied with the struct */
     case PT_STR:
     case PT_FIELD:
+    case PT_EXPR:
         *(const char **)to = copy_text(a, *(const char *const *)from);
         break;
     case PT_STRS: {
@@ -728,7 +769,9 @@ static void copy_param(const struct param *p, void *to, const void *from, struct
         *(struct strs *)to = (struct strs){ s->n, s->n ? v : NULL };
         break;
     }
-    case PT_STRMAP: {
+    case PT_STRMAP:
+    case PT_EXPRMAP:
+    case PT_AGGMAP: {
         const struct strmap *m = from;
         struct strpair *v = ARENA_ARRAY(a, struct strpair, m->n ? m->n : 1);
         for (int i = 0; i < m->n; i++)
@@ -832,6 +875,7 @@ static bool absent(const struct param *p, const void *at) {
         return *(const int *)at < 0;
     case PT_STR:
     case PT_FIELD:
+    case PT_EXPR:
         return !*(const char *const *)at;
     case PT_SCHEMA:
         return !*(const struct schema *const *)at;
@@ -845,6 +889,8 @@ static bool absent(const struct param *p, const void *at) {
                    */
         return (p->flags & PARAM_OPTIONAL) && ((const struct strs *)at)->n == 0;
     case PT_STRMAP:
+    case PT_EXPRMAP:
+    case PT_AGGMAP:
         return (p->flags & PARAM_OPTIONAL) && ((const struct strmap *)at)->n == 0;
     case PT_RANGES:
         return (p->flags & PARAM_OPTIONAL) && ((const struct ranges *)at)->n == 0;
@@ -852,6 +898,29 @@ static bool absent(const struct param *p, const void *at) {
         return false;
     }
     return false;
+}
+
+/* An expression in its canonical form, so that equal ones are equal texts; people see their own. */
+static void add_expr(struct sbuf *b, enum param_type type, const char *s, bool people) {
+    struct arena tmp = { 0 };
+    const char *canon = NULL;
+    if (!people && type == PT_AGGMAP)
+        canon = agg_canonical(&tmp, s, strlen(s), NULL);
+    else if (!people)
+        canon = expr_canonical(&tmp, s, strlen(s), NULL);
+    add_str(b, canon ? canon : s);
+    arena_free(&tmp);
+}
+
+static void add_strmap(struct sbuf *b, enum param_type type, const struct strmap *m, bool people) {
+    sbuf_adds(b, "{");
+    for (int i = 0; i < m->n; i++) {
+        sbuf_adds(b, i ? "," : "");
+        add_str(b, m->v[i].name);
+        sbuf_adds(b, ":");
+        add_expr(b, type, m->v[i].text, people || type == PT_STRMAP);
+    }
+    sbuf_adds(b, "}");
 }
 
 static void add_lists(struct sbuf *b, const struct param *p, const void *at) {
@@ -863,16 +932,6 @@ static void add_lists(struct sbuf *b, const struct param *p, const void *at) {
             add_str(b, s->v[i]);
         }
         sbuf_adds(b, "]");
-    } else if (p->type == PT_STRMAP) {
-        const struct strmap *m = at;
-        sbuf_adds(b, "{");
-        for (int i = 0; i < m->n; i++) {
-            sbuf_adds(b, i ? "," : "");
-            add_str(b, m->v[i].name);
-            sbuf_adds(b, ":");
-            add_str(b, m->v[i].text);
-        }
-        sbuf_adds(b, "}");
     } else {
         const struct ranges *g = at;
         sbuf_adds(b, "{");
@@ -916,9 +975,16 @@ static void add_param(struct sbuf *b, const struct param *p, const void *at, boo
         add_str(b, p->words[*(const int *)at]);
         break;
     case PT_STRS:
-    case PT_STRMAP:
     case PT_RANGES:
         add_lists(b, p, at);
+        break;
+    case PT_STRMAP:
+    case PT_EXPRMAP:
+    case PT_AGGMAP:
+        add_strmap(b, p->type, at, people);
+        break;
+    case PT_EXPR:
+        add_expr(b, p->type, *(const char *const *)at, people);
         break;
     case PT_SCHEMA:
         add_schema(b, *(const struct schema *const *)at);
