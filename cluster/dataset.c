@@ -507,7 +507,7 @@ static int64_t schedule(struct dataset *ds, int64_t n, int64_t time) {
 /* ---- taking records ---- */
 
 static int stream_line(struct dataset *ds, struct err *e) {
-    const char *p = NULL;
+    const char *p = "";
     uint32_t len = 0;
     for (;;) {
         int rc = reader_line(&ds->in, ds->path, &p, &len, e);
