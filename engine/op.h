@@ -233,6 +233,14 @@ struct op_desc {
     void (*lower)(struct op_lower *l); /* faces only */
     size_t self_size;                  /* bytes of zeroed instance memory */
     int (*open)(void *self, struct op_ctx *c, struct err *e);
+    /* OP_SOURCE that makes its rows itself (NULL: the executor reads topic `topic`). Fills *b with
+     * rows off, off+1, ... (at most max; columns in the tick's arena) and of *o off0, n and, with
+     * OP_SETS_TIME, wm and wm_before. Returns their number; 0: the stream has ended. A function of
+     * config and off alone. */
+    uint32_t (*pull)(void *self, struct op_ctx *c, int64_t off, uint32_t max, struct batch *b,
+                     struct origin *o);
+    /* With pull: rows a second that the executor asks for; 0: as many as it can. */
+    double (*rate)(const void *config);
     /* `port` counts linked in-ports. Empty batches are not handed in. */
     void (*process)(void *self, struct op_ctx *c, int port, const struct batch *b);
     /* OP_TIMERS: the watermark has reached `wm` (= ctx->wm); emit what is due in order of (fire
