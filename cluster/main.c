@@ -1,12 +1,6 @@
 /* The `braid` command. */
-#include <stdio.h>
-#include <string.h>
+#include "cluster/cli.h"
 
 int main(int argc, char **argv) {
-    if (argc == 2 && strcmp(argv[1], "version") == 0) {
-        puts("braid 0.1.0");
-        return 0;
-    }
-    fputs("usage: braid version\n", stderr);
-    return 2;
+    return cli_main(argc, argv);
 }

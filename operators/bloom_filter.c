@@ -79,7 +79,7 @@ static void bloom_plan(struct op_plan *p) {
         plan_error(p, "separator", NULL,
                    "the separator is empty; leave it out to take whole lines");
     for (int i = 0; i < c->fields.n; i++)
-        plan_field(p, 0, "fields", NULL, c->fields.v[i], 0);
+        plan_field(p, 0, "fields", c->fields.v[i], c->fields.v[i], 0);
     if (c->mode == MODE_NULL && !c->fields.n)
         plan_error(p, "fields", NULL, "mode 'null' needs 'fields': the ones to set to null");
     if (c->mode == MODE_DROP && c->fields.n)

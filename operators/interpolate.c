@@ -1,8 +1,8 @@
 /* interpolate: a missing value becomes the mean of the last W values seen of that key and field.
  * RIoTBench task INP (micro-benchmark 14). What it wrote itself never enters the history. */
-#include "engine/key.h"
 #include "engine/op.h"
 #include "operators/exact.h"
+#include "operators/keyed.h"
 #include "operators/names.h"
 #include "operators/rows.h"
 #include <math.h>
@@ -49,10 +49,7 @@ static const struct param interpolate_params[] = {
     { .name = NULL },
 };
 
-/* A key's value in the table: ring[n][window] of doubles, then n of these. */
-struct place {
-    uint16_t count, next; /* values held; where the next one goes */
-};
+/* A key's value in the table: n lists of `window` doubles, oldest first, then n lengths. */
 struct interpolate_self {
     struct state *table;
     int n, window, no_history;
@@ -70,12 +67,12 @@ static void interpolate_plan(struct op_plan *p) {
     for (int i = 0; i < c->fields.n; i++)
         for (int j = 0; j < i; j++)
             if (strcmp(c->fields.v[i], c->fields.v[j]) == 0)
-                plan_error(p, "fields", NULL, "'%s' is listed twice", c->fields.v[i]);
+                plan_error(p, "fields", c->fields.v[i], "'%s' is listed twice", c->fields.v[i]);
     if (c->fields.n > SCHEMA_FIELDS_MAX)
         plan_error(p, "fields", NULL, "at most %d fields are allowed", SCHEMA_FIELDS_MAX);
     if (!c->name_field && !c->value_field) {
         for (int i = 0; i < c->fields.n; i++)
-            plan_field(p, 0, "fields", NULL, c->fields.v[i], TYPE_BIT(TYPE_F64));
+            plan_field(p, 0, "fields", c->fields.v[i], c->fields.v[i], TYPE_BIT(TYPE_F64));
     } else if (!c->name_field || !c->value_field) {
         plan_error(p, c->name_field ? "name_field" : "value_field", NULL,
                    "name_field and value_field go together");
@@ -103,7 +100,7 @@ static int interpolate_open(void *self, struct op_ctx *x, struct err *e) {
         s->value_col = schema_find(x->in[0], c->value_field);
     }
     names_open(&s->names, s->n, c->fields.v);
-    size_t size = (size_t)s->n * ((size_t)s->window * sizeof(double) + sizeof(struct place));
+    size_t size = (size_t)s->n * ((size_t)s->window * sizeof(double) + sizeof(uint32_t));
     s->table = op_state(x, 0, (uint32_t)size);
     return 0;
 }
@@ -114,28 +111,26 @@ static void interpolate_close(void *self) {
     free(s->fields);
 }
 
-static inline double *ring_of(const struct interpolate_self *s, void *value, int i) {
+static inline double *list_of(const struct interpolate_self *s, void *value, int i) {
     return (double *)value + (size_t)i * (size_t)s->window;
 }
-static inline struct place *place_of(const struct interpolate_self *s, void *value, int i) {
-    return (struct place *)((double *)value + (size_t)s->n * (size_t)s->window) + i;
+static inline uint32_t *length_of(const struct interpolate_self *s, void *value, int i) {
+    return (uint32_t *)((double *)value + (size_t)s->n * (size_t)s->window) + i;
 }
 
 static inline void remember(const struct interpolate_self *s, void *value, int i, double v) {
-    struct place *p = place_of(s, value, i);
-    ring_of(s, value, i)[p->next] = v;
-    p->next = p->next + 1 == s->window ? 0 : (uint16_t)(p->next + 1);
-    p->count += p->count < s->window;
+    uint32_t *n = length_of(s, value, i);
+    *n = keyed_push(list_of(s, value, i), *n, (uint32_t)s->window, v);
 }
 
 /* False: there is nothing to put in (the value stays null). */
 static bool repair(const struct interpolate_self *s, void *value, int i, double *v) {
-    const struct place *p = place_of(s, value, i);
-    if (p->count == 0) {
+    uint32_t n = *length_of(s, value, i);
+    if (n == 0) {
         *v = 0;
         return s->no_history == HISTORY_ZERO;
     }
-    *v = exact_sum(ring_of(s, value, i), p->count) / p->count;
+    *v = exact_sum(list_of(s, value, i), (int)n) / n;
     return isfinite(*v); /* a sum beyond the largest double is no value */
 }
 
@@ -156,44 +151,13 @@ static void patch_set(struct patch *w, struct op_ctx *x, const struct batch *b, 
     bit_clear(w->nulls, row);
 }
 
-/* Keys that do not fit the caches are asked for ahead; for few keys that would only cost. */
-enum { PREFETCH_BYTES = 512 << 10 };
-static void prefetch_keys(const struct state *t, const uint64_t *hash, uint32_t n) {
-    if (state_bytes(t) < PREFETCH_BYTES)
-        return;
-    for (uint32_t i = 0; i < n; i++)
-        state_prefetch_slot(t, hash[i]);
-    for (uint32_t i = 0; i < n; i++)
-        state_prefetch_entry(t, hash[i]);
-}
-
-/* The rows' keys in order, with the value of each. Rows of one key often follow each other (an
- * exploded record), so the last one is kept: the table is not asked again. */
-struct cursor {
-    struct state *table;
-    const struct span *key;
-    const uint64_t *hash;
-    void *value;
-    uint32_t at;
-};
-static inline void *value_of(struct cursor *c, uint32_t i) {
-    bool same = c->value && c->hash[i] == c->hash[c->at] && c->key[i].len == c->key[c->at].len &&
-                (c->key[i].p == c->key[c->at].p ||
-                 memcmp(c->key[i].p, c->key[c->at].p, c->key[i].len) == 0);
-    if (!same) {
-        bool created;
-        c->value = state_edit(c->table, c->key[i].p, c->key[i].len, c->hash[i], &created);
-    }
-    c->at = i;
-    return c->value;
-}
-
 /* ~25 ns a row for the key and ~2 ns a value. */
 static void process_wide(struct interpolate_self *s, struct op_ctx *x, const struct batch *b,
-                         struct cursor *cur, struct patch *patch) {
+                         struct keyed *keyed, struct patch *patch) {
     for (uint32_t i = 0; i < b->n; i++) {
         uint32_t r = batch_row(b, i);
-        void *value = value_of(cur, i);
+        bool created;
+        void *value = keyed_edit(keyed, i, &created);
         for (int k = 0; k < s->n; k++) {
             const struct column *c = &b->cols[s->fields[k]];
             double v;
@@ -207,7 +171,7 @@ static void process_wide(struct interpolate_self *s, struct op_ctx *x, const str
 
 /* ~10 ns a row when records are of several rows. */
 static void process_exploded(struct interpolate_self *s, struct op_ctx *x, const struct batch *b,
-                             struct cursor *cur, struct patch *patch) {
+                             struct keyed *keyed, struct patch *patch) {
     const struct column *name = &b->cols[s->name_col], *c = &b->cols[s->value_col];
     names_begin(&s->names);
     for (uint32_t i = 0; i < b->n; i++) {
@@ -217,7 +181,8 @@ static void process_exploded(struct interpolate_self *s, struct op_ctx *x, const
         int k = names_find(&s->names, name->str[r]);
         if (k < 0)
             continue;
-        void *value = value_of(cur, i);
+        bool created;
+        void *value = keyed_edit(keyed, i, &created);
         double v;
         if (!column_null(c, r))
             remember(s, value, k, c->f64[r]);
@@ -234,17 +199,13 @@ static void interpolate_process(void *self, struct op_ctx *x, int port, const st
         op_emit(x, 0, b);
         return;
     }
-    struct span *key = ARENA_ARRAY(x->arena, struct span, b->n);
-    uint64_t *hash = ARENA_ARRAY(x->arena, uint64_t, b->n);
     struct patch *patch = arena_zalloc(x->arena, sizeof *patch * (size_t)s->n);
-    key_batch(x->arena, b, x->by, x->nby, key, hash);
-    prefetch_keys(s->table, hash, b->n);
-    struct cursor cur = { .table = s->table, .key = key, .hash = hash };
+    struct keyed keyed = keyed_batch(x, s->table, b);
     int patches = s->exploded ? 1 : s->n;
     if (s->exploded)
-        process_exploded(s, x, b, &cur, patch);
+        process_exploded(s, x, b, &keyed, patch);
     else
-        process_wide(s, x, b, &cur, patch);
+        process_wide(s, x, b, &keyed, patch);
     struct column *cols = NULL;
     for (int k = 0; k < patches; k++) {
         if (!patch[k].v)

@@ -1,0 +1,142 @@
+/* What `braid help`, `--help` and docs/cli.md say, from the table of commands. */
+#include "cluster/cli.h"
+#include <string.h>
+#include <unistd.h>
+
+static const char *const group_titles[HELP_COUNT] = {
+    [HELP_LOCAL] = "On this machine, without a server",
+    [HELP_SERVER] = "The server",
+    [HELP_FLOWS] = "Dataflows",
+    [HELP_STREAMS] = "Streams",
+    [HELP_OTHER] = "More",
+};
+static const char about[] =
+    "Braid runs many streaming dataflows as one graph: what several of them have in common\n"
+    "is computed once.";
+static const char codes[] =
+    "Exit codes: 0 done, 1 the system failed, 2 the input is wrong, 3 not found, 4 conflict,\n"
+    "5 server not reachable.";
+
+static const char *bold(FILE *f) {
+    return term_color(fileno(f)) ? "\33[1m" : "";
+}
+static const char *plain(FILE *f) {
+    return term_color(fileno(f)) ? "\33[0m" : "";
+}
+
+/* Text wrapped at 78 columns, every line but the first indented. */
+static void wrap(FILE *f, const char *text, int indent) {
+    int col = indent;
+    for (const char *p = text; *p;) {
+        size_t n = strcspn(p, " \n");
+        if (col > indent && col + (int)n + 1 > 86) {
+            fprintf(f, "\n%*s", indent, "");
+            col = indent;
+        } else if (col > indent) {
+            fputc(' ', f);
+            col++;
+        }
+        fprintf(f, "%.*s", (int)n, p);
+        col += (int)n;
+        p += n;
+        if (*p == '\n') {
+            fprintf(f, "\n%*s", indent, "");
+            col = indent;
+            p++;
+        }
+        while (*p == ' ')
+            p++;
+    }
+    fputc('\n', f);
+}
+
+static void print_option(FILE *f, const struct cli_option *o) {
+    char left[64];
+    snprintf(left, sizeof left, "%s%c%s--%s%s%s", o->letter ? "-" : "", o->letter ? o->letter : ' ',
+             o->letter ? ", " : "   ", o->name, o->value ? " " : "", o->value ? o->value : "");
+    fprintf(f, "  %-26s", left);
+    if (strlen(left) > 25)
+        fprintf(f, "\n%28s", "");
+    wrap(f, o->help, 28);
+}
+
+static const struct cli_option shared_options[] = {
+    { .name = "url", .value = "URL", .help = "the server; default: BRAID_URL, else " CLI_URL },
+    { .name = "json", .help = "print JSON with stable keys" },
+    { .name = "help", .letter = 'h', .help = "this text" },
+};
+
+static void each_option(const struct cli_command *cmd,
+                        void (*each)(FILE *, const struct cli_option *), FILE *f) {
+    for (const struct cli_option *o = cmd->options; o && o->name; o++)
+        each(f, o);
+    for (int i = cmd->client ? 0 : 1; i < 3; i++)
+        each(f, &shared_options[i]);
+}
+
+void cli_help(FILE *f, const struct cli_command *cmd) {
+    fprintf(f, "%sbraid %s%s - %s\n\n", bold(f), cmd->name, plain(f), cmd->summary);
+    fprintf(f, "usage: braid %s%s%s%s\n", cmd->name, cmd->options ? " [OPTION…]" : "",
+            *cmd->args ? " " : "", cmd->args);
+    if (cmd->help)
+        fprintf(f, "\n%s\n", cmd->help);
+    fprintf(f, "\n%sOptions%s\n", bold(f), plain(f));
+    each_option(cmd, print_option, f);
+    if (cmd->examples)
+        fprintf(f, "\n%sExamples%s\n%s\n", bold(f), plain(f), cmd->examples);
+}
+
+void cli_help_all(FILE *f) {
+    fprintf(f, "%s\n\nusage: braid COMMAND [OPTION…] [ARGUMENT…]\n", about);
+    for (int g = 0; g < HELP_COUNT; g++) {
+        fprintf(f, "\n%s%s%s\n", bold(f), group_titles[g], plain(f));
+        for (const struct cli_command *m = cli_commands; m->name; m++) {
+            if ((int)m->group != g)
+                continue;
+            char left[64];
+            snprintf(left, sizeof left, "%s%s%s", m->name, m->args && *m->args ? " " : "",
+                     m->args ? m->args : "");
+            int bytes_more = 0; /* of "…", which is one column */
+            for (const char *p = left; *p; p++)
+                bytes_more += ((unsigned char)*p & 0xc0) == 0x80;
+            fprintf(f, "  %-*s %s\n", 22 + bytes_more, left, m->summary);
+        }
+    }
+    fprintf(f,
+            "\n`braid COMMAND --help` tells more about one. Every command takes --json.\n"
+            "Clients find the server by --url or BRAID_URL; default " CLI_URL ".\n%s\n",
+            codes);
+}
+
+static void markdown_option(FILE *f, const struct cli_option *o) {
+    fputs("- `", f);
+    if (o->letter)
+        fprintf(f, "-%c`, `", o->letter);
+    fprintf(f, "--%s%s%s`: %s\n", o->name, o->value ? " " : "", o->value ? o->value : "", o->help);
+}
+
+void cli_markdown(FILE *f) {
+    fprintf(f,
+            "# The command line\n\n<!-- Made by `braid help --markdown`. -->\n\n%s\n\n"
+            "Data goes to stdout, everything else to stderr; colour and progress bars only on a\n"
+            "terminal (`NO_COLOR` is respected). %s\n",
+            about, codes);
+    for (int g = 0; g < HELP_COUNT; g++) {
+        fprintf(f, "\n## %s\n", group_titles[g]);
+        for (const struct cli_command *m = cli_commands; m->name; m++) {
+            if ((int)m->group != g)
+                continue;
+            fprintf(f, "\n### braid %s\n\n`braid %s%s%s%s`: %s.\n", m->name, m->name,
+                    m->options ? " [OPTION…]" : "", m->args && *m->args ? " " : "",
+                    m->args ? m->args : "", m->summary);
+            if (m->help)
+                fprintf(f, "\n%s\n", m->help);
+            if (!m->main) {
+                fputc('\n', f);
+                each_option(m, markdown_option, f);
+            }
+            if (m->examples)
+                fprintf(f, "\n```sh\n%s\n```\n", m->examples);
+        }
+    }
+}

@@ -1,0 +1,199 @@
+#include "cluster/table.h"
+#include <math.h>
+#include <stdarg.h>
+#include <string.h>
+
+/* ---- units ---- */
+
+/* v with three significant digits, at least 0 and less than 1000. Locale-free. */
+static int digits3(char *buf, size_t size, double v) {
+    int places = v < 9.995 ? 2 : v < 99.95 ? 1 : 0;
+    int64_t scale = places == 2 ? 100 : places == 1 ? 10 : 1;
+    int64_t n = llround(v * (double)scale);
+    if (places == 0)
+        return snprintf(buf, size, "%lld", (long long)n);
+    return snprintf(buf, size, "%lld.%0*lld", (long long)(n / scale), places,
+                    (long long)(n % scale));
+}
+
+static const char *scaled(char *buf, double v, const char *unit) {
+    static const char prefix[] = " kMGTPE";
+    int k = 0;
+    double x = v < 0 ? 0 : v;
+    while (x >= 999.5 && prefix[k + 1]) {
+        x /= 1000;
+        k++;
+    }
+    int n =
+        k == 0 && x == floor(x) ? snprintf(buf, UNIT_MAX, "%d", (int)x) : digits3(buf, UNIT_MAX, x);
+    if (k > 0)
+        n += snprintf(buf + n, UNIT_MAX - (size_t)n, " %c%s", prefix[k], unit);
+    else if (*unit)
+        snprintf(buf + n, UNIT_MAX - (size_t)n, " %s", unit);
+    return buf;
+}
+
+const char *unit_count(char *buf, double v) {
+    return scaled(buf, v, "");
+}
+const char *unit_bytes(char *buf, double v) {
+    return scaled(buf, v, "B");
+}
+
+const char *unit_ns(char *buf, double ns) {
+    static const char *const units[] = { "ns", "us", "ms", "s" };
+    int k = 0;
+    double x = ns < 0 ? 0 : ns;
+    while (x >= 999.5 && k < 3) {
+        x /= 1000;
+        k++;
+    }
+    int n = digits3(buf, UNIT_MAX, x);
+    snprintf(buf + n, UNIT_MAX - (size_t)n, " %s", units[k]);
+    return buf;
+}
+
+const char *unit_exact(char *buf, uint64_t v) {
+    char digits[24];
+    int n = snprintf(digits, sizeof digits, "%llu", (unsigned long long)v), o = 0;
+    for (int i = 0; i < n; i++) {
+        if (i > 0 && (n - i) % 3 == 0)
+            buf[o++] = ',';
+        buf[o++] = digits[i];
+    }
+    buf[o] = '\0';
+    return buf;
+}
+
+const char *unit_span(char *buf, double seconds) {
+    int64_t tenths = llround((seconds < 0 ? 0 : seconds) * 10), s = tenths / 10;
+    if (s < 10)
+        snprintf(buf, UNIT_MAX, "%lld.%lld s", (long long)s, (long long)(tenths % 10));
+    else if (s < 60)
+        snprintf(buf, UNIT_MAX, "%lld s", (long long)s);
+    else if (s < 3600)
+        snprintf(buf, UNIT_MAX, "%lld:%02d", (long long)(s / 60), (int)(s % 60));
+    else
+        snprintf(buf, UNIT_MAX, "%lld:%02d:%02d", (long long)(s / 3600), (int)(s / 60 % 60),
+                 (int)(s % 60));
+    return buf;
+}
+
+const char *unit_percent(char *buf, double fraction) {
+    int64_t t = llround(fraction * 1000);
+    snprintf(buf, UNIT_MAX, "%lld.%lld %%", (long long)(t / 10), (long long)(t % 10));
+    return buf;
+}
+
+/* ---- styles ---- */
+
+const char *style_on(enum style s, bool color) {
+    static const char *const on[] = { "",        "\33[1m",  "\33[2m", "\33[31m",
+                                      "\33[32m", "\33[33m", "\33[36m" };
+    return color ? on[s] : "";
+}
+const char *style_off(bool color) {
+    return color ? "\33[0m" : "";
+}
+
+int text_width(const char *s, size_t len) {
+    int n = 0;
+    for (size_t i = 0; i < len; i++) {
+        if (s[i] == '\33') {
+            while (i < len && s[i] != 'm')
+                i++;
+        } else {
+            n += ((unsigned char)s[i] & 0xc0) != 0x80;
+        }
+    }
+    return n;
+}
+
+/* ---- tables ---- */
+
+void table_begin(struct table *t, ...) {
+    *t = (struct table){ 0 };
+    va_list ap;
+    va_start(ap, t);
+    for (const char *h; (h = va_arg(ap, const char *)) && t->cols < TABLE_COLS_MAX;) {
+        t->right[t->cols] = *h == '>';
+        t->head[t->cols++] = h + 1;
+    }
+    va_end(ap);
+}
+
+void table_add(struct table *t, const char *text) {
+    if (t->n == t->cap) {
+        int cap = t->cap ? t->cap * 2 : 64;
+        struct table_cell *v = ARENA_ARRAY(&t->arena, struct table_cell, cap);
+        if (t->n)
+            memcpy(v, t->cells, (size_t)t->n * sizeof *v);
+        t->cells = v;
+        t->cap = cap;
+    }
+    t->cells[t->n++] = (struct table_cell){ .text = arena_strdup(&t->arena, text ? text : "") };
+}
+
+void table_addf(struct table *t, const char *fmt, ...) {
+    char buf[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(buf, sizeof buf, fmt, ap);
+    va_end(ap);
+    table_add(t, buf);
+}
+
+void table_style(struct table *t, enum style s) {
+    t->cells[t->n - 1].style = s;
+}
+
+/* The first `width` columns of a text; the last of them is "…" when something is cut. */
+static void put_cut(FILE *f, const char *s, int width) {
+    size_t len = strlen(s), i = 0;
+    bool cut = text_width(s, len) > width;
+    for (int n = 0; i < len && n < width - cut; n++) {
+        do
+            fputc(s[i++], f);
+        while (i < len && ((unsigned char)s[i] & 0xc0) == 0x80);
+    }
+    if (cut && width > 0)
+        fputs("…", f);
+}
+
+static void put_cell(FILE *f, const struct table_cell *c, int pad, bool right, bool last, int room,
+                     bool color) {
+    fprintf(f, "%*s%s", right ? pad : 0, "", style_on(c->style, color));
+    put_cut(f, c->text, room);
+    fprintf(f, "%s%*s%s", c->style ? style_off(color) : "", right || last ? 0 : pad, "",
+            last ? "\n" : "  ");
+}
+
+void table_print(const struct table *t, FILE *f, int width, bool color) {
+    int w[TABLE_COLS_MAX], rows = t->n / (t->cols ? t->cols : 1), before = 0;
+    if (rows == 0)
+        return;
+    for (int k = 0; k < t->cols; k++) {
+        w[k] = text_width(t->head[k], strlen(t->head[k]));
+        for (int r = 0; r < rows; r++) {
+            const char *s = t->cells[r * t->cols + k].text;
+            int n = text_width(s, strlen(s));
+            w[k] = n > w[k] ? n : w[k];
+        }
+        before += k + 1 < t->cols ? w[k] + 2 : 0;
+    }
+    for (int r = -1; r < rows; r++)
+        for (int k = 0; k < t->cols; k++) {
+            struct table_cell head = { t->head[k], STYLE_DIM };
+            const struct table_cell *c = r < 0 ? &head : &t->cells[r * t->cols + k];
+            bool last = k + 1 == t->cols;
+            int n = text_width(c->text, strlen(c->text)), room = w[k];
+            if (last && width > 0 && before + room > width)
+                room = width - before > 8 ? width - before : 8;
+            put_cell(f, c, n < room ? room - n : 0, t->right[k], last, room, color);
+        }
+}
+
+void table_end(struct table *t) {
+    arena_free(&t->arena);
+    *t = (struct table){ 0 };
+}
