@@ -1,0 +1,26 @@
+/* A dataflow file on this machine: its text, the files its configs name (relative to the
+ * directory it lies in), variables from the environment. For `run`, `validate` and `submit`.
+ * Everything lives in the arena given to flowfile_load. One thread. */
+#ifndef BRAID_FLOWFILE_H
+#define BRAID_FLOWFILE_H
+#include "planner/spec.h"
+
+enum { FLOWFILE_FILE_MAX = 256 << 20 }; /* bytes of a file that a config names */
+
+struct flowfile {
+    struct arena *arena;
+    const char *name; /* as given; "-": stdin */
+    char *text;
+    size_t len;
+    int nfiles; /* named by configs and read: filled by flowfile_parse */
+    struct file *files;
+    int missing; /* named, but not to be read: errors were reported */
+    struct spec spec;
+};
+
+/* Reads the text. ERR_NOTFOUND, ERR_SYSTEM, ERR_INPUT (too large). */
+int flowfile_load(struct flowfile *f, const char *name, struct arena *a, struct err *e);
+/* Parses and checks it, reading the files it names. 0 or ERR_INPUT with all errors in `es`;
+ * remarks in `warn` (may be NULL). Secrets come from the environment as BRAID_SECRET_NAME. */
+int flowfile_parse(struct flowfile *f, struct errs *es, struct errs *warn);
+#endif

@@ -1,0 +1,336 @@
+#include "cluster/run.h"
+#include "engine/clock.h"
+#include "planner/merge.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A source task and the recorded stream it reads. */
+struct feed {
+    struct task *task;
+    const char *topic;
+    struct dataset *data;
+    int64_t offset, time; /* of the next record; time of the last, for fairness */
+    bool ended;
+    struct dataset_record ahead; /* read, but did not fit into the tick; its bytes hold */
+    bool has_ahead;
+};
+struct run {
+    struct run_conf conf;
+    struct arena arena;
+    struct plan *plan;
+    struct flow *flow;
+    struct exec *ex;
+    struct feed *feeds;
+    int nfeeds, nsinks;
+    struct run_sink *sinks;
+    struct run_totals totals;
+    int rc; /* of a callback: ends the run */
+    /* the records of a tick */
+    uint32_t *ends;
+    char *bytes;
+    size_t cap;
+};
+
+/* ---- sinks ---- */
+
+static void on_sink(void *arg, struct task *t, const struct batch *b) {
+    struct run *r = arg;
+    struct run_sink *s = task_user(t);
+    s->rows += b->n;
+    const struct span *v = b->cols[0].str;
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < b->n; i++)
+        bytes += v[batch_row(b, i)].len;
+    s->bytes += bytes;
+    if (r->conf.rows && r->rc == 0)
+        r->rc = r->conf.rows(r->conf.arg, s, b);
+}
+
+/* The code stands in every dead letter the executor makes. */
+static void count_dead(struct run_totals *t, const char *json, size_t len) {
+    static const char mark[] = "\"code\":\"";
+    const char *p = memmem(json, len, mark, sizeof mark - 1);
+    const char *q = p ? memchr(p + sizeof mark - 1, '"', len - (size_t)(p - json) - 8) : NULL;
+    char code[32] = "other";
+    if (q && (size_t)(q - p) - 8 < sizeof code) {
+        memcpy(code, p + 8, (size_t)(q - p) - 8);
+        code[q - p - 8] = '\0';
+    }
+    int i = 0;
+    while (i < t->ncodes && strcmp(t->codes[i].code, code) != 0)
+        i++;
+    if (i == t->ncodes && i == RUN_CODES_MAX)
+        i--;
+    else if (i == t->ncodes)
+        memcpy(t->codes[t->ncodes++].code, code, sizeof code);
+    t->codes[i].n++;
+    t->dead++;
+}
+
+static void on_dead(void *arg, struct task *t, const char *key, const char *json, size_t len) {
+    struct run *r = arg;
+    (void)t;
+    (void)key;
+    count_dead(&r->totals, json, len);
+    if (r->conf.dead && r->rc == 0)
+        r->rc = r->conf.dead(r->conf.arg, json, len);
+}
+
+/* ---- opening ---- */
+
+static struct task *last_stage(const struct run *r, int i) {
+    const struct flow_task *t = &r->flow->tasks[i];
+    return exec_find(r->ex, r->flow->stage[t->first + t->nstages - 1]->def->instance);
+}
+
+static void bind_sinks(struct run *r) {
+    r->sinks = ARENA_ARRAY(&r->arena, struct run_sink, r->flow->ntasks);
+    for (int i = 0; i < r->flow->ntasks; i++) {
+        struct task *t = last_stage(r, i);
+        const struct task_def *d = task_def(t);
+        if (!(d->op->flags & OP_SINK) || task_user(t)) /* two equal sinks are one */
+            continue;
+        const char *name = op_config_text(d->op, d->config, "topic");
+        if (!name)
+            name = op_config_text(d->op, d->config, "file");
+        struct run_sink *s = &r->sinks[r->nsinks];
+        *s = (struct run_sink){ .name = name ? name : r->flow->tasks[i].id,
+                                .task = r->flow->tasks[i].id,
+                                .index = r->nsinks++ };
+        task_set_user(t, s);
+    }
+}
+
+static int bind_feed(struct run *r, struct feed *f, struct task *t, struct err *e) {
+    const struct task_def *d = task_def(t);
+    *f = (struct feed){ .task = t, .time = DATASET_NO_TIME };
+    f->topic = op_config_text(d->op, d->config, "topic");
+    if (!f->topic)
+        return err_set(e, ERR_INPUT, "task %s: a source of type %s cannot run here", d->label,
+                       d->op->name);
+    const struct run_input *in = NULL;
+    for (int i = 0; i < r->conf.ninputs && !in; i++)
+        if (strcmp(r->conf.inputs[i].topic, f->topic) == 0)
+            in = &r->conf.inputs[i];
+    if (!in)
+        return err_set(e, ERR_INPUT, "topic '%s' has no input; give it one with --in %s=FILE",
+                       f->topic, f->topic);
+    return dataset_open(&f->data, &in->data, e);
+}
+
+static int bind(struct run *r, struct err *e) {
+    int n = exec_sources(r->ex);
+    r->feeds = ARENA_ARRAY(&r->arena, struct feed, n);
+    for (int i = 0; i < n; i++) {
+        int rc = bind_feed(r, &r->feeds[i], exec_source(r->ex, i), e);
+        if (rc < 0)
+            return rc;
+        r->nfeeds++;
+    }
+    for (int k = 0; k < r->conf.ninputs; k++) {
+        bool read = false;
+        for (int i = 0; i < r->nfeeds; i++)
+            read |= strcmp(r->feeds[i].topic, r->conf.inputs[k].topic) == 0;
+        if (!read)
+            return err_set(e, ERR_INPUT, "no source reads topic '%s', for which there is an input",
+                           r->conf.inputs[k].topic);
+    }
+    bind_sinks(r);
+    return 0;
+}
+
+static int run_plan(struct run *r, struct errs *es) {
+    struct plan_cut cut = { .id = 1, .time = r->conf.now_ms };
+    const struct change *ch;
+    struct err e = ERR_INIT;
+    r->plan = plan_new();
+    int rc = plan_submit(r->plan, r->conf.spec, &cut, NULL, &ch, es);
+    if (rc < 0)
+        return rc;
+    r->flow = plan_find(r->plan, r->conf.spec->name);
+    struct exec_conf ec = {
+        .batch_rows = r->conf.batch_rows, .sink = on_sink, .dead = on_dead, .arg = r
+    };
+    r->ex = exec_new(&ec);
+    rc = exec_apply(r->ex, ch, false, &e);
+    if (rc == 0) {
+        plan_commit(r->plan);
+        rc = bind(r, &e);
+    }
+    return rc < 0 ? errs_add(es, &e) : 0;
+}
+
+int run_open(struct run **out, const struct run_conf *conf, struct errs *es) {
+    int64_t start = clock_mono_ns();
+    struct run *r = calloc(1, sizeof *r);
+    if (!r)
+        abort();
+    r->conf = *conf;
+    if (r->conf.batch_rows == 0 || r->conf.batch_rows > BATCH_ROWS)
+        r->conf.batch_rows = BATCH_ROWS;
+    r->ends = malloc(BATCH_ROWS * sizeof *r->ends);
+    r->cap = RUN_TICK_BYTES + (64 << 10);
+    r->bytes = malloc(r->cap);
+    if (!r->ends || !r->bytes)
+        abort();
+    int rc = run_plan(r, es);
+    r->totals.open_ns = clock_mono_ns() - start;
+    *out = r;
+    if (rc < 0) {
+        run_close(r);
+        *out = NULL;
+    }
+    return rc;
+}
+
+void run_close(struct run *r) {
+    if (!r)
+        return;
+    for (int i = 0; i < r->nfeeds; i++)
+        dataset_close(r->feeds[i].data);
+    exec_free(r->ex);
+    if (r->plan)
+        plan_free(r->plan);
+    arena_free(&r->arena);
+    free(r->ends);
+    free(r->bytes);
+    free(r);
+}
+
+/* ---- running ---- */
+
+/* Fills the tick's buffer; rows->n is 0 at the end of the input. */
+static int feed_read(struct run *r, struct feed *f, struct log_rows *rows, struct err *e) {
+    uint32_t n = 0;
+    size_t len = 0;
+    while (n < r->conf.batch_rows) {
+        struct dataset_record *rec = &f->ahead;
+        if (!f->has_ahead) {
+            int rc = dataset_next(f->data, rec, e);
+            if (rc < 0)
+                return rc;
+            if (rc == 0)
+                break;
+        }
+        f->has_ahead = n > 0 && len + rec->len > RUN_TICK_BYTES;
+        if (f->has_ahead)
+            break;
+        if (len + rec->len > r->cap) {
+            r->cap = len + rec->len;
+            r->bytes = realloc(r->bytes, r->cap);
+            if (!r->bytes)
+                abort();
+        }
+        memcpy(r->bytes + len, rec->data, rec->len);
+        len += rec->len;
+        r->ends[n++] = (uint32_t)len;
+        f->time = rec->time;
+    }
+    *rows = (struct log_rows){
+        .n = n, .value_end = r->ends, .values = r->bytes, .time = r->conf.now_ms
+    };
+    r->totals.records += n;
+    r->totals.bytes += len;
+    return 0;
+}
+
+/* The source that is furthest behind in time, so that tasks which merge several have little to
+ * buffer; their result does not depend on it. */
+static struct feed *next_feed(struct run *r) {
+    struct feed *best = NULL, *paused = NULL;
+    for (int i = 0; i < r->nfeeds; i++) {
+        struct feed *f = &r->feeds[i];
+        if (f->ended)
+            continue;
+        if (exec_paused(r->ex, f->task))
+            paused = f;
+        else if (!best || f->time < best->time ||
+                 (f->time == best->time && f->offset < best->offset))
+            best = f;
+    }
+    return best ? best : paused;
+}
+
+static int run_tick(struct run *r, struct feed *f, struct err *e) {
+    struct log_rows rows;
+    int rc = feed_read(r, f, &rows, e);
+    if (rc < 0)
+        return rc;
+    if (rows.n == 0) {
+        f->ended = true;
+        exec_finish(r->ex, f->task);
+    } else {
+        exec_tick(r->ex, f->task, &rows, f->offset);
+        f->offset += rows.n;
+    }
+    return r->rc;
+}
+
+int run_all(struct run *r, struct err *e) {
+    int64_t start = clock_mono_ns();
+    struct undo *undo = exec_undo(r->ex);
+    int rc = 0;
+    struct feed *f;
+    for (uint64_t tick = 1; rc == 0 && (f = next_feed(r)); tick++) {
+        rc = run_tick(r, f, e);
+        if (tick % RUN_UNDO_TICKS == 0) { /* what changed so far is final */
+            undo_push(undo);
+            undo_commit(undo);
+        }
+    }
+    r->totals.ns = clock_mono_ns() - start;
+    return rc;
+}
+
+/* ---- figures ---- */
+
+void run_totals(const struct run *r, struct run_totals *t) {
+    *t = r->totals;
+}
+int run_tasks(const struct run *r) {
+    return r->flow->ntasks;
+}
+int run_sinks(const struct run *r) {
+    return r->nsinks;
+}
+const struct run_sink *run_sink(const struct run *r, int i) {
+    return &r->sinks[i];
+}
+
+void run_task(const struct run *r, int i, struct run_task *out) {
+    const struct flow_task *t = &r->flow->tasks[i];
+    *out = (struct run_task){ .id = t->id, .type = t->op->name };
+    for (int k = 0; k < t->nstages; k++) {
+        const struct inst *in = r->flow->stage[t->first + k];
+        struct task_stats s;
+        task_stats(exec_find(r->ex, in->def->instance), &s);
+        if (k == 0)
+            out->counts.in = s.counts.in;
+        out->counts.out = s.counts.out;
+        out->counts.passed = s.counts.passed;
+        out->counts.made = s.counts.made;
+        out->counts.filtered += s.counts.filtered;
+        out->counts.late += s.counts.late;
+        out->counts.rejected += s.counts.rejected;
+        out->counts.absorbed += s.counts.absorbed;
+        out->ns += s.ns;
+        out->state_keys += s.state_keys;
+        out->state_bytes += s.state_bytes;
+        sig_text(in->def->sig, out->signature);
+    }
+}
+
+bool run_conserved(const struct run *r, const char **task) {
+    for (int i = 0; i < r->flow->ntasks; i++) {
+        const struct flow_task *t = &r->flow->tasks[i];
+        for (int k = 0; k < t->nstages; k++) {
+            struct task_stats s;
+            task_stats(exec_find(r->ex, r->flow->stage[t->first + k]->def->instance), &s);
+            *task = t->id;
+            if (!op_counts_conserved(&s.counts))
+                return false;
+        }
+    }
+    return true;
+}
