@@ -1,6 +1,6 @@
 #include "engine/json.h"
 #include "engine/num.h"
-#include <immintrin.h>
+#include "engine/scan.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,32 +74,6 @@ void json_close(struct json_reader *r) {
 static inline const char *skip_space(const char *p, const char *end) {
     while (p < end && (*p == ' ' || *p == '\n' || *p == '\r' || *p == '\t'))
         p++;
-    return p;
-}
-
-/* First byte in [p,end) that is a quote, a backslash or a control byte; *high is set when a byte
- * >= 0x80 came before it. */
-static inline const char *string_stop(const char *p, const char *end, bool *high) {
-    const __m128i quote = _mm_set1_epi8('"'), slash = _mm_set1_epi8('\\');
-    const __m128i last_control = _mm_set1_epi8(0x1f);
-    for (; end - p >= 16; p += 16) {
-        __m128i v = _mm_loadu_si128((const __m128i *)p);
-        __m128i control = _mm_cmpeq_epi8(_mm_min_epu8(v, last_control), v);
-        __m128i hit =
-            _mm_or_si128(control, _mm_or_si128(_mm_cmpeq_epi8(v, quote), _mm_cmpeq_epi8(v, slash)));
-        unsigned stop = (unsigned)_mm_movemask_epi8(hit), top = (unsigned)_mm_movemask_epi8(v);
-        if (stop) {
-            *high |= (top & ((stop & -stop) - 1)) != 0;
-            return p + __builtin_ctz(stop);
-        }
-        *high |= top != 0;
-    }
-    for (; p < end; p++) {
-        unsigned char c = (unsigned char)*p;
-        if (c == '"' || c == '\\' || c < 0x20)
-            break;
-        *high |= c >= 0x80;
-    }
     return p;
 }
 
@@ -190,7 +164,7 @@ static const char *closing_quote(const char *p, const char *end) {
 static bool read_string(struct json_reader *r) {
     const char *begin = r->p + 1;
     bool high = false;
-    const char *p = string_stop(begin, r->end, &high);
+    const char *p = scan_string(begin, r->end, &high);
     if (p < r->end && *p == '"') {
         r->s = begin;
     } else {
@@ -210,7 +184,7 @@ static bool read_string(struct json_reader *r) {
             if (!unescape(r, &p, &o))
                 return false;
             from = p;
-            p = string_stop(p, r->end, &high);
+            p = scan_string(p, r->end, &high);
         }
         r->s = room;
         r->len = (uint32_t)(o - room);

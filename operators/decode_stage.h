@@ -1,0 +1,36 @@
+/* What the decoding stages (senml_decode, json_decode, csv_decode) have in common: a column of
+ * records in, typed columns out. */
+#ifndef BRAID_OPERATORS_DECODE_STAGE_H
+#define BRAID_OPERATORS_DECODE_STAGE_H
+#include "engine/decode.h"
+#include "engine/op.h"
+
+/* Part of the stages' and parse tasks' configs, at offset `base`. */
+struct decode_config {
+    const struct schema *schema;
+    const char *field; /* of the input: the records */
+};
+#define DECODE_PARAMS(base)                                                                        \
+    { .name = "schema",                                                                            \
+      .type = PT_SCHEMA,                                                                           \
+      .offset = (base) + offsetof(struct decode_config, schema),                                   \
+      .doc = "Fields and their types, or the name of a file in RIoTBench's three-line form "       \
+             "(names, units, `v` or `sv`)." },                                                     \
+    {                                                                                              \
+        .name = "field", .type = PT_FIELD,                                                         \
+        .offset = (base) + offsetof(struct decode_config, field), .def = "\"value\"",              \
+        .doc = "Field of the input that holds the records."                                        \
+    }
+
+struct decode_self {
+    struct decoder *decoder;
+    int field;
+};
+void decode_plan(struct op_plan *p);
+/* Completes open(): takes the decoder. */
+int decode_open(struct decode_self *s, struct op_ctx *c, struct decoder *d);
+void decode_process(void *self, struct op_ctx *c, int port, const struct batch *b);
+void decode_close(void *self);
+/* Refuses a config without schema or with types that records cannot have. */
+bool decode_lower_check(struct op_lower *l, const struct schema *s, const char *format);
+#endif
