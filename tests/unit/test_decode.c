@@ -413,7 +413,7 @@ static void csv_rules(void **state) {
         { 0, "\"2\",\"3\",\"\"", "a=0x1p+1 b=3 c=\"\"" },
         { 0, ".5,+3,\"a\"\"b,\nc\"", "a=0x1p-1 b=3 c=\"a\\\"b,\\nc\"" },
         { 0, "1e3,1, x ", "a=0x1.f4p+9 b=1 c=\" x \"" },
-        { 0, "-122.40326249999998,1,\xc3\xa4", "a=-0x1.e99cf0d844d00p+6 b=1 c=\"\xc3\xa4\"" },
+        { 0, "-122.40326249999998,1,\xc3\xa4", "a=-0x1.e99cf0d844dp+6 b=1 c=\"\xc3\xa4\"" },
         { 0, "1,2", "bad_csv @3 2 cells, 3 columns are expected (byte 3)" },
         { 0, "1,2,3,4", "bad_csv @5 4 cells, 3 columns are expected (byte 5)" },
         { 0, "1,x,3", "bad_value @2 field 'b': string \"x\" is not an integer (byte 2)" },
