@@ -419,10 +419,10 @@ static bool infer_stage(struct lowering *l, int i) {
     canon_links(s, i, l->a);
     if (!fill_ports(l, st))
         return false;
-    bool in_time = false;
+    bool in_time = st->nlinks > 0; /* all that feed the first in-port carry it */
     for (int k = 0; k < st->nlinks; k++)
         if (st->links[k].in_port == 0)
-            in_time = s->stages[st->links[k].from].time;
+            in_time &= s->stages[st->links[k].from].time;
     st->time = in_time || (st->op->flags & OP_SETS_TIME);
     return infer_plan(l, st, in_time);
 }

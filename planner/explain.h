@@ -1,0 +1,46 @@
+/* Why each task of a dataflow is reused or new. Works on a committed dataflow and on one that was
+ * submitted and not yet committed (a dry run is submit, explain, rollback).
+ * Pure reading; one thread. Cost: the dataflow's tasks times the children of their parents. */
+#ifndef BRAID_EXPLAIN_H
+#define BRAID_EXPLAIN_H
+#include "planner/model.h"
+
+enum explain_kind {
+    EXPLAIN_REUSED,    /* others use the same instance */
+    EXPLAIN_DUPLICATE, /* equals an earlier task of the same dataflow */
+    EXPLAIN_FIRST,     /* nothing like it runs */
+    EXPLAIN_PARAMETER, /* like `other` but for a parameter */
+    EXPLAIN_INPUTS,    /* like `other` but fed otherwise: ports, groupings, more inputs */
+    EXPLAIN_PARENT,    /* the task feeding it is not shared already */
+    EXPLAIN_HISTORY,   /* `other` is equal, but its memory began earlier (history: own) */
+    EXPLAIN_START,     /* `other` is equal, but was started elsewhere in the topic */
+    EXPLAIN_UNSHARED,  /* never shared: not deterministic, or with effects outside */
+};
+extern const char *const explain_words[]; /* "reused" "duplicate" "first" … */
+
+enum { EXPLAIN_FROM_MAX = 5 };
+struct explain {
+    enum explain_kind kind;
+    const struct flow_task *task;
+    const struct inst *inst;  /* of its last stage */
+    const struct inst *stage; /* its first stage that is not shared, which decides */
+    int nfrom, from_total;    /* EXPLAIN_REUSED: others, oldest first; kept and in all */
+    const struct use *from[EXPLAIN_FROM_MAX];
+    const struct inst *other;  /* the nearest running candidate */
+    const char *parent;        /* EXPLAIN_PARENT, EXPLAIN_DUPLICATE: a task of this dataflow */
+    const char *path;          /* EXPLAIN_PARAMETER: "ranges/temperature/0" */
+    const char *theirs, *ours; /* canonical JSON, shortened; "nothing" when absent */
+    int differing;             /* number of differing parameters */
+};
+
+/* One entry a task, in the file's order, in `a`. */
+struct explain *explain_flow(struct plan *p, const struct flow *f, struct arena *a);
+/* "DATAFLOW/TASK" of the oldest user of an instance; "" when there is none. */
+const char *inst_owner(const struct inst *in, struct arena *a);
+
+void explain_text(struct plan *p, const struct flow *f, struct sbuf *out);
+/* {"name","history","reused","new","tasks":[{"id","type","signature","instance","status",
+ * "history_from","start","reason","reused_from":[{"dataflow","task"}],"reused_by","dataflow",
+ * "task","parameter","theirs","ours"}]} */
+void explain_json(struct plan *p, const struct flow *f, struct sbuf *out);
+#endif
