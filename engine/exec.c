@@ -426,6 +426,20 @@ void exec_tick_batch(struct exec *ex, struct task *source, struct batch *b, stru
     tick_run(ex, source);
 }
 
+uint32_t exec_tick_produce(struct exec *ex, struct task *source, uint32_t max) {
+    struct batch *b = NULL;
+    int64_t off = source->position;
+    if (max > ex->conf.batch_rows)
+        max = ex->conf.batch_rows;
+    uint32_t n = source->def->op->produce(source->self, &source->ctx, off, max, &b);
+    if (n == 0)
+        return 0;
+    struct origin *o = ARENA_NEW(&ex->arena, struct origin);
+    *o = (struct origin){ .id = source->def->instance, .n = n, .off0 = off, .wm_before = TIME_MIN };
+    exec_tick_batch(ex, source, b, o);
+    return n;
+}
+
 static const char *source_topic(const struct task *t) {
     return op_config_text(t->def->op, t->def->config, "topic");
 }
@@ -580,6 +594,9 @@ bool op_counts_conserved(const struct op_counts *c) {
 
 void task_set_user(struct task *t, void *user) {
     t->user = user;
+}
+void *task_self(const struct task *t) {
+    return t->self;
 }
 void *task_user(const struct task *t) {
     return t->user;

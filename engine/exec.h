@@ -58,6 +58,8 @@ void exec_rebuild(struct exec *ex);
 void exec_tick(struct exec *ex, struct task *source, const struct log_rows *rows, int64_t off);
 /* One tick of a batch that a source made itself (generator); b->origin is filled in here. */
 void exec_tick_batch(struct exec *ex, struct task *source, struct batch *b, struct origin *o);
+/* One tick of a source that makes its rows (op->produce), at most `max` of them; how many. */
+uint32_t exec_tick_produce(struct exec *ex, struct task *source, uint32_t max);
 /* The source has ended: a watermark of infinity below it. */
 void exec_finish(struct exec *ex, struct task *source);
 /* True when a merging task's buffer is full and this source is the one ahead. */
@@ -76,6 +78,7 @@ void exec_tables(struct exec *ex, uint64_t version,
 /* Visits. */
 void task_set_user(struct task *t, void *user); /* the driver's: a reader, a topic */
 void *task_user(const struct task *t);
+void *task_self(const struct task *t); /* the operator's memory */
 const struct task_def *task_def(const struct task *t);
 int64_t task_position(const struct task *t);  /* sources: next offset; file sinks: length */
 bool task_has_position(const struct task *t); /* false after undo of its first epoch */

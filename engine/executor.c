@@ -11,13 +11,14 @@
 
 enum { RETRY_MS_FIRST = 100, RETRY_MS_LAST = 5000, STATE_KEY_HEAD = 10 };
 
-enum port_kind { PORT_SOURCE, PORT_TOPIC, PORT_FILE, PORT_NONE };
+enum port_kind { PORT_SOURCE, PORT_MAKER, PORT_TOPIC, PORT_FILE, PORT_NONE };
 struct port { /* what a source or sink task is bound to */
     enum port_kind kind;
     struct task *task;
     const char *topic; /* or file name */
     struct log_reader *reader;
-    int64_t start; /* position when it was grafted; -1: from state */
+    int64_t start;   /* position when it was grafted; -1: from state */
+    int64_t base_ns; /* PORT_MAKER: when its row 0 was or would have been due */
     struct err err;
     bool failed;
     int fd;
@@ -43,7 +44,8 @@ struct executor {
     void (*freed)(void *arg, uint64_t instance);
     void *freed_arg;
     int64_t retry_at_ns, retry_ms;
-    struct sbuf graves; /* keys to remove: u32 length, bytes */
+    int64_t next_due_ns; /* of the generators, when none had a row now */
+    struct sbuf graves;  /* keys to remove: u32 length, bytes */
     size_t grave_at;
     bool inject_abort;
     /* shared with the committer and callers */
@@ -236,6 +238,13 @@ static void port_free(struct port *p) {
 
 static int source_bind(struct executor *x, struct task *t, bool restore, struct err *e) {
     const struct task_def *d = task_def(t);
+    if (d->op->produce) {
+        struct port *p = port_new(x, t, PORT_MAKER, NULL);
+        p->start = restore ? -1 : 0;
+        if (!restore)
+            task_seek(t, 0);
+        return 0;
+    }
     const char *topic = op_config_text(d->op, d->config, "topic");
     const char *start = op_config_text(d->op, d->config, "start");
     if (!topic)
@@ -430,11 +439,12 @@ static void epoch_abort(struct executor *x) {
             if (p->fd >= 0 && ftruncate(p->fd, p->length) < 0)
                 err_errno(&p->err, errno, "cutting the sink file %s back", p->topic);
         }
-        if (p->kind != PORT_SOURCE)
+        if (p->kind != PORT_SOURCE && p->kind != PORT_MAKER)
             continue;
         if (!task_has_position(p->task) && p->start >= 0)
             task_seek(p->task, p->start);
-        log_seek(p->reader, task_position(p->task), &p->err);
+        if (p->reader && log_seek(p->reader, task_position(p->task), &p->err) < 0)
+            p->failed = true;
     }
     for (c = x->changes; c; c = next) { /* their records go into the next epoch again */
         next = c->next;
@@ -559,12 +569,38 @@ static bool take_commands(struct executor *x) {
 
 /* ---- the loop ---- */
 
+/* Rows of a generator that are due. After a restart it goes on from its position at its rate: what
+ * would have been due meanwhile is not made up for. */
+static bool maker_tick(struct executor *x, struct port *p) {
+    const struct op_desc *op = task_def(p->task)->op;
+    int64_t at = task_position(p->task), now = now_ns();
+    uint32_t n = x->conf.batch_rows;
+    if (op->due) {
+        void *self = task_self(p->task);
+        if (p->base_ns == 0)
+            p->base_ns = now - op->due(self, at);
+        for (n = 0; n < x->conf.batch_rows && p->base_ns + op->due(self, at + n) <= now;)
+            n++;
+        int64_t next = p->base_ns + op->due(self, at + n);
+        if (n == 0 && next < x->next_due_ns)
+            x->next_due_ns = next;
+    }
+    if (n == 0)
+        return false;
+    epoch_open(x);
+    n = exec_tick_produce(x->ex, p->task, n);
+    x->dirty |= n > 0;
+    return n > 0;
+}
+
 static bool source_tick(struct executor *x, struct port *p) {
     struct log_rows rows;
     struct err e = ERR_INIT;
     int64_t off;
     if (p->failed || exec_paused(x->ex, p->task))
         return false;
+    if (p->kind == PORT_MAKER)
+        return maker_tick(x, p);
     int n = log_read(p->reader, x->conf.batch_rows, &rows, &off, &e);
     if (n == 0)
         return false;
@@ -589,9 +625,10 @@ bool executor_step(struct executor *x) {
     bool read = false;
     size_t held = x->epoch ? log_epoch_bytes(x->epoch) : 0;
     bool wait = change_must_wait(x);
+    x->next_due_ns = INT64_MAX;
     if (held < EXECUTOR_HOLD_BYTES && !wait)
         for (struct port *p = x->ports; p; p = p->next)
-            if (p->kind == PORT_SOURCE)
+            if (p->kind == PORT_SOURCE || p->kind == PORT_MAKER)
                 read |= source_tick(x, p);
     if (x->committing)
         return worked || read;
@@ -631,13 +668,14 @@ static void on_timer(uv_timer_t *h) {
 static void on_wake(uv_async_t *h) {
     struct executor *x = h->data;
     bool worked = executor_step(x);
-    int64_t wait = x->retry_at_ns - now_ns();
+    int64_t now = now_ns();
+    int64_t until = x->retry_at_ns > now ? x->retry_at_ns : x->next_due_ns;
     uv_mutex_lock(&x->mutex);
     bool stop = x->stopping;
     bool failed = x->health.failed;
     uv_mutex_unlock(&x->mutex);
     /* A log that refuses commits does not keep the process from stopping: the work is redone. */
-    if (stop && (failed || wait > 0 || (!x->committing && !x->dirty))) {
+    if (stop && (failed || x->retry_at_ns > now || (!x->committing && !x->dirty))) {
         uv_idle_stop(&x->idle);
         uv_stop(&x->loop);
         return;
@@ -646,8 +684,9 @@ static void on_wake(uv_async_t *h) {
         uv_idle_start(&x->idle, on_idle);
     else
         uv_idle_stop(&x->idle);
-    if (!worked && wait > 0)
-        uv_timer_start(&x->timer, on_timer, (uint64_t)wait / 1000000 + 1, 0);
+    if (!worked && until != INT64_MAX)
+        uv_timer_start(&x->timer, on_timer, until > now ? (uint64_t)(until - now) / 1000000 + 1 : 0,
+                       0);
 }
 
 static void thread_main(void *arg) {
@@ -713,6 +752,7 @@ int executor_new(struct executor **out, const struct executor_conf *conf, struct
                                           .dead = on_dead,
                                           .arg = x });
     x->inbox_end = &x->inbox;
+    x->next_due_ns = INT64_MAX;
     uv_mutex_init(&x->mutex);
     uv_cond_init(&x->cond);
     struct log_topic_info info;
