@@ -426,16 +426,15 @@ void exec_tick_batch(struct exec *ex, struct task *source, struct batch *b, stru
     tick_run(ex, source);
 }
 
-uint32_t exec_tick_produce(struct exec *ex, struct task *source, uint32_t max) {
-    struct batch *b = NULL;
-    int64_t off = source->position;
+uint32_t exec_tick_pull(struct exec *ex, struct task *source, uint32_t max) {
+    struct batch *b = ARENA_NEW(&ex->arena, struct batch);
+    struct origin *o = ARENA_NEW(&ex->arena, struct origin);
     if (max > ex->conf.batch_rows)
         max = ex->conf.batch_rows;
-    uint32_t n = source->def->op->produce(source->self, &source->ctx, off, max, &b);
+    uint32_t n = source->def->op->pull(source->self, &source->ctx, source->position, max, b, o);
     if (n == 0)
         return 0;
-    struct origin *o = ARENA_NEW(&ex->arena, struct origin);
-    *o = (struct origin){ .id = source->def->instance, .n = n, .off0 = off, .wm_before = TIME_MIN };
+    o->id = source->def->instance;
     exec_tick_batch(ex, source, b, o);
     return n;
 }

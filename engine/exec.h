@@ -58,8 +58,8 @@ void exec_rebuild(struct exec *ex);
 void exec_tick(struct exec *ex, struct task *source, const struct log_rows *rows, int64_t off);
 /* One tick of a batch that a source made itself (generator); b->origin is filled in here. */
 void exec_tick_batch(struct exec *ex, struct task *source, struct batch *b, struct origin *o);
-/* One tick of a source that makes its rows (op->produce), at most `max` of them; how many. */
-uint32_t exec_tick_produce(struct exec *ex, struct task *source, uint32_t max);
+/* One tick of a source that makes its rows (op->pull), at most `max` of them; how many. */
+uint32_t exec_tick_pull(struct exec *ex, struct task *source, uint32_t max);
 /* The source has ended: a watermark of infinity below it. */
 void exec_finish(struct exec *ex, struct task *source);
 /* True when a merging task's buffer is full and this source is the one ahead. */

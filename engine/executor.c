@@ -238,7 +238,7 @@ static void port_free(struct port *p) {
 
 static int source_bind(struct executor *x, struct task *t, bool restore, struct err *e) {
     const struct task_def *d = task_def(t);
-    if (d->op->produce) {
+    if (d->op->pull) {
         struct port *p = port_new(x, t, PORT_MAKER, NULL);
         p->start = restore ? -1 : 0;
         if (!restore)
@@ -572,23 +572,23 @@ static bool take_commands(struct executor *x) {
 /* Rows of a generator that are due. After a restart it goes on from its position at its rate: what
  * would have been due meanwhile is not made up for. */
 static bool maker_tick(struct executor *x, struct port *p) {
-    const struct op_desc *op = task_def(p->task)->op;
-    int64_t at = task_position(p->task), now = now_ns();
+    const struct task_def *d = task_def(p->task);
+    double rate = d->op->rate ? d->op->rate(d->config) : 0;
     uint32_t n = x->conf.batch_rows;
-    if (op->due) {
-        void *self = task_self(p->task);
+    if (rate > 0) {
+        int64_t at = task_position(p->task), now = now_ns();
         if (p->base_ns == 0)
-            p->base_ns = now - op->due(self, at);
-        for (n = 0; n < x->conf.batch_rows && p->base_ns + op->due(self, at + n) <= now;)
-            n++;
-        int64_t next = p->base_ns + op->due(self, at + n);
-        if (n == 0 && next < x->next_due_ns)
+            p->base_ns = now - (int64_t)((double)at / rate * 1e9);
+        double due = (double)(now - p->base_ns) * rate / 1e9 + 1 - (double)at;
+        n = due < 1 ? 0 : due < n ? (uint32_t)due : n;
+        int64_t next = p->base_ns + (int64_t)((double)(at + n) / rate * 1e9);
+        if (next < x->next_due_ns)
             x->next_due_ns = next;
     }
     if (n == 0)
         return false;
     epoch_open(x);
-    n = exec_tick_produce(x->ex, p->task, n);
+    n = exec_tick_pull(x->ex, p->task, n);
     x->dirty |= n > 0;
     return n > 0;
 }

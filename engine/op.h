@@ -250,13 +250,6 @@ struct op_desc {
     /* End of the tick, after its last row and watermark; also in ticks without rows. Time stages
      * set ctx->out_origin here. NULL: none. */
     void (*end)(void *self, struct op_ctx *c);
-    /* OP_SOURCE that makes its rows itself (a generator), instead of reading a topic: rows off,
-     * off+1, … (at most max) as a batch of contiguous offsets in the tick's arena, a pure function
-     * of config and offset; returns how many, 0 when there are no more. `due`: when row `off` is
-     * due, ns after row 0, never falling; NULL: all at once. Both NULL: reads the topic named
-     * `topic`. */
-    uint32_t (*produce)(void *self, struct op_ctx *c, int64_t off, uint32_t max, struct batch **b);
-    int64_t (*due)(void *self, int64_t off);
     /* After restore or undo of state: make derived indexes anew from the tables. NULL: none. */
     void (*rebuild)(void *self, struct op_ctx *c);
     /* Turns a value written under state_version-1 into today's; NULL: same form. Writes at most
