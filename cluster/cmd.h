@@ -18,7 +18,7 @@ struct dataset_options {
 int cmd_dataset_conf(struct cli *c, const struct dataset_options *d, struct dataset_conf *conf);
 struct run_options {
     struct cli_list in, out;
-    int64_t now, batch;
+    int64_t now, batch, limit;
     const char *dead;
     bool quiet;
     struct dataset_options data;

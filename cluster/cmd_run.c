@@ -6,6 +6,8 @@
 #include "cluster/table.h"
 #include "engine/clock.h"
 #include "planner/canon.h"
+#include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -384,7 +386,7 @@ static void print_tasks(const struct run *r, bool color) {
         add_count(&t, k.counts.filtered, STYLE_PLAIN);
         add_count(&t, k.counts.late, STYLE_YELLOW);
         add_count(&t, k.counts.rejected, STYLE_RED);
-        table_add(&t, k.counts.in ? unit_count(buf, (double)(k.ns / k.counts.in)) : "-");
+        table_add(&t, k.counts.in ? unit_count(buf, (double)k.ns / (double)k.counts.in) : "-");
     }
     table_print(&t, stderr, 0, color);
     table_end(&t);
@@ -447,10 +449,29 @@ static void summary_json(const struct running *g) {
 
 /* ---- run ---- */
 
+static struct run *_Atomic running;
+
+static void on_interrupt(int sig) {
+    (void)sig;
+    struct run *r = running;
+    if (r)
+        run_stop(r);
+}
+
+/* The first Ctrl-C ends the input, the second the program. */
+static void catch_interrupt(struct run *r) {
+    struct sigaction sa = { .sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND };
+    running = r;
+    if (r)
+        sigaction(SIGINT, &sa, NULL);
+}
+
 static int run_opened(struct running *g, const struct run_options *o, const struct spec *s) {
     int rc = open_outputs(g, o, s);
     if (rc == 0) {
+        catch_interrupt(g->run);
         rc = run_all(g->run, &g->err);
+        catch_interrupt(NULL);
         int rc2 = close_outputs(g, o->out.n);
         rc = rc ? rc : rc2;
         if (rc < 0)
@@ -479,6 +500,7 @@ int cmd_run(struct cli *c) {
     struct run_conf conf = { .spec = &f.spec,
                              .now_ms = o->now == CLI_UNSET ? clock_wall_ms() : o->now,
                              .batch_rows = o->batch == CLI_UNSET ? 0 : (uint32_t)o->batch,
+                             .limit = o->limit == CLI_UNSET ? 0 : o->limit,
                              .rows = on_rows,
                              .dead = on_dead,
                              .arg = &g };

@@ -85,6 +85,13 @@ static const struct cli_option run_options[] = {
       .max = BATCH_ROWS,
       .help =
           "rows worked on at a time, 1 to 1024; changes the speed, never the output of a sink" },
+    { .name = "limit",
+      .type = CLI_INT,
+      .value = "N",
+      .offset = offsetof(struct run_options, limit),
+      .min = 1,
+      .max = 9e18,
+      .help = "end after N records of each source" },
     { .name = "quiet",
       .letter = 'q',
       .type = CLI_FLAG,

@@ -1,6 +1,7 @@
 #include "cluster/run.h"
 #include "engine/clock.h"
 #include "planner/merge.h"
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +26,8 @@ struct run {
     int nfeeds, nsinks;
     struct run_sink *sinks;
     struct run_totals totals;
-    int rc; /* of a callback: ends the run */
+    int rc; /* of a callback or an input: ends the run */
+    atomic_bool stop;
     /* the records of a tick */
     uint32_t *ends;
     char *bytes;
@@ -105,10 +107,9 @@ static void bind_sinks(struct run *r) {
 static int bind_feed(struct run *r, struct feed *f, struct task *t, struct err *e) {
     const struct task_def *d = task_def(t);
     *f = (struct feed){ .task = t, .time = DATASET_NO_TIME };
+    if (d->op->pull)
+        return 0;
     f->topic = op_config_text(d->op, d->config, "topic");
-    if (!f->topic)
-        return err_set(e, ERR_INPUT, "task %s: a source of type %s cannot run here", d->label,
-                       d->op->name);
     const struct run_input *in = NULL;
     for (int i = 0; i < r->conf.ninputs && !in; i++)
         if (strcmp(r->conf.inputs[i].topic, f->topic) == 0)
@@ -131,7 +132,7 @@ static int bind(struct run *r, struct err *e) {
     for (int k = 0; k < r->conf.ninputs; k++) {
         bool read = false;
         for (int i = 0; i < r->nfeeds; i++)
-            read |= strcmp(r->feeds[i].topic, r->conf.inputs[k].topic) == 0;
+            read |= r->feeds[i].topic && strcmp(r->feeds[i].topic, r->conf.inputs[k].topic) == 0;
         if (!read)
             return err_set(e, ERR_INPUT, "no source reads topic '%s', for which there is an input",
                            r->conf.inputs[k].topic);
@@ -201,10 +202,12 @@ void run_close(struct run *r) {
 /* ---- running ---- */
 
 /* Fills the tick's buffer; rows->n is 0 at the end of the input. */
-static int feed_read(struct run *r, struct feed *f, struct log_rows *rows, struct err *e) {
+static int feed_read(struct run *r, struct feed *f, uint32_t max, struct log_rows *rows,
+                     struct err *e) {
     uint32_t n = 0;
     size_t len = 0;
-    while (n < r->conf.batch_rows) {
+    rows->n = 0;
+    while (n < max) {
         struct dataset_record *rec = &f->ahead;
         if (!f->has_ahead) {
             int rc = dataset_next(f->data, rec, e);
@@ -235,8 +238,14 @@ static int feed_read(struct run *r, struct feed *f, struct log_rows *rows, struc
     return 0;
 }
 
-/* The source that is furthest behind in time, so that tasks which merge several have little to
- * buffer; their result does not depend on it. */
+static bool behind(const struct feed *a, const struct feed *b) {
+    if (a->time != DATASET_NO_TIME && b->time != DATASET_NO_TIME && a->time != b->time)
+        return a->time < b->time;
+    return a->offset < b->offset;
+}
+
+/* The source that is furthest behind, so that tasks which merge several have little to buffer;
+ * their result does not depend on it. */
 static struct feed *next_feed(struct run *r) {
     struct feed *best = NULL, *paused = NULL;
     for (int i = 0; i < r->nfeeds; i++) {
@@ -245,42 +254,54 @@ static struct feed *next_feed(struct run *r) {
             continue;
         if (exec_paused(r->ex, f->task))
             paused = f;
-        else if (!best || f->time < best->time ||
-                 (f->time == best->time && f->offset < best->offset))
+        else if (!best || behind(f, best))
             best = f;
     }
     return best ? best : paused;
 }
 
-static int run_tick(struct run *r, struct feed *f, struct err *e) {
+/* A tick of up to batch_rows records; false at the end of the source. */
+static bool feed_tick(struct run *r, struct feed *f, struct err *e) {
     struct log_rows rows;
-    int rc = feed_read(r, f, &rows, e);
-    if (rc < 0)
-        return rc;
-    if (rows.n == 0) {
-        f->ended = true;
-        exec_finish(r->ex, f->task);
-    } else {
-        exec_tick(r->ex, f->task, &rows, f->offset);
-        f->offset += rows.n;
+    uint32_t max = r->conf.batch_rows;
+    int64_t left = r->conf.limit ? r->conf.limit - f->offset : INT64_MAX;
+    if (left < max)
+        max = (uint32_t)left;
+    if (max == 0 || atomic_load_explicit(&r->stop, memory_order_relaxed))
+        return false;
+    if (!f->data) {
+        uint32_t n = exec_tick_pull(r->ex, f->task, max);
+        f->offset += n;
+        r->totals.records += n;
+        return n > 0;
     }
-    return r->rc;
+    r->rc = feed_read(r, f, max, &rows, e);
+    if (r->rc == 0 && rows.n > 0)
+        exec_tick(r->ex, f->task, &rows, f->offset);
+    f->offset += rows.n;
+    return rows.n > 0;
 }
 
 int run_all(struct run *r, struct err *e) {
     int64_t start = clock_mono_ns();
     struct undo *undo = exec_undo(r->ex);
-    int rc = 0;
     struct feed *f;
-    for (uint64_t tick = 1; rc == 0 && (f = next_feed(r)); tick++) {
-        rc = run_tick(r, f, e);
+    for (uint64_t tick = 1; r->rc == 0 && (f = next_feed(r)); tick++) {
+        if (!feed_tick(r, f, e) && r->rc == 0) {
+            f->ended = true;
+            exec_finish(r->ex, f->task);
+        }
         if (tick % RUN_UNDO_TICKS == 0) { /* what changed so far is final */
             undo_push(undo);
             undo_commit(undo);
         }
     }
     r->totals.ns = clock_mono_ns() - start;
-    return rc;
+    return r->rc;
+}
+
+void run_stop(struct run *r) {
+    atomic_store_explicit(&r->stop, true, memory_order_relaxed);
 }
 
 /* ---- figures ---- */

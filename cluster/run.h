@@ -33,6 +33,7 @@ struct run_conf {
     const struct run_input *inputs; /* at least one for each topic that is read */
     int64_t now_ms;                 /* the log time of every record */
     uint32_t batch_rows;            /* 0: BATCH_ROWS */
+    int64_t limit;                  /* records of each source at most; 0: all */
     /* Rows of a sink, one call a batch; column 0 is the record. NULL: counted only. Returns 0, or
      * a negative code that ends the run. */
     int (*rows)(void *arg, const struct run_sink *s, const struct batch *b);
@@ -64,6 +65,8 @@ struct run;
 int run_open(struct run **r, const struct run_conf *conf, struct errs *es);
 /* To the end of all inputs, then a watermark of infinity. */
 int run_all(struct run *r, struct err *e);
+/* Ends all inputs after the running tick. Any thread; signal handlers. */
+void run_stop(struct run *r);
 void run_totals(const struct run *r, struct run_totals *t);
 int run_tasks(const struct run *r); /* how many; in the file's order */
 void run_task(const struct run *r, int i, struct run_task *t);
