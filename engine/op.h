@@ -144,7 +144,7 @@ struct op_counts { /* rows; in = passed + filtered + late + rejected + absorbed,
                     */
     uint64_t in, out;                                          /* kept by the executor */
     uint64_t passed, made, filtered, late, rejected, absorbed; /* kept by the operator */
-    uint64_t nulled; /* values that became null where they arose: overflow, NaN, failed cast */
+    uint64_t nulled; /* values that became null: by a filter, overflow, NaN, a failed cast */
 };
 struct op_ctx {
     const struct op_desc *desc;

@@ -113,14 +113,16 @@ struct made {
     uint64_t **null;
 };
 
-static void window_close(const struct block_self *s, struct made *m, const double *list,
-                         const uint32_t *len, uint32_t row) {
+static void window_close(const struct block_self *s, struct made *m, struct op_counts *count,
+                         const double *list, const uint32_t *len, uint32_t row) {
     for (int k = 0; k < s->nfields; k++) {
         double sum = exact_sum(list + (size_t)k * s->window, (int)len[k]);
         double mean = len[k] ? sum / len[k] : INFINITY;
         m->mean[k][m->n] = mean;
-        if (!isfinite(mean)) /* no value, or a sum beyond the largest double */
+        if (!isfinite(mean)) { /* no value, or a sum beyond the largest double */
             bit_set(m->null[k], m->n);
+            count->nulled += len[k] > 0;
+        }
     }
     m->src[m->n++] = (uint16_t)row;
 }
@@ -165,7 +167,7 @@ static void block_process(void *self, struct op_ctx *x, int port, const struct b
         }
         if (++*rows < s->window)
             continue;
-        window_close(s, &m, list, len, r);
+        window_close(s, &m, x->count, list, len, r);
         keyed_drop(&keyed, i);
     }
     x->count->absorbed += b->n;

@@ -248,6 +248,7 @@ static void bloom_process(void *self, struct op_ctx *x, int port, const struct b
         for (int i = 0; i < s->n; i++)
             cols[s->fields[i]].nulls =
                 rows_nulls_or(x->arena, b->cols[s->fields[i]].nulls, no, b->rows);
+        x->count->nulled += (uint64_t)s->n * n;
         struct batch *out = batch_copy(x->arena, b);
         out->cols = cols;
         b = out;

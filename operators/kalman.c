@@ -131,8 +131,10 @@ static void kalman_process(void *self, struct op_ctx *x, int port, const struct 
                 continue;
             if (step(&e[k], c, rows_f64(in, b->schema->f[s->fields[k]].type, r)))
                 v[k][r] = e[k].x;
-            else
+            else {
                 bit_set(nulls[k], r);
+                x->count->nulled++;
+            }
         }
     }
     struct batch *out = batch_copy(x->arena, b);

@@ -160,8 +160,10 @@ static void process_wide(struct range_self *s, struct op_ctx *x, const struct ba
         int f = s->bound[i].field;
         if (!outside_bits(&s->bound[i], &b->cols[f], b->rows, bits))
             continue;
-        if (cols)
+        if (cols) {
             cols[f].nulls = rows_nulls_or(x->arena, b->cols[f].nulls, bits, b->rows);
+            x->count->nulled += rows_count(b, bits);
+        }
         for (size_t w = 0; w < words; w++)
             drop[w] |= bits[w];
     }
@@ -201,6 +203,7 @@ static void process_exploded(struct range_self *s, struct op_ctx *x, const struc
     struct column *cols = batch_cols(x->arena, b, 0);
     cols[s->value_col].nulls = rows_nulls_or(x->arena, value->nulls, bits, b->rows);
     out->cols = cols;
+    x->count->nulled += rows_count(b, bits);
     x->count->passed += b->n;
     op_emit(x, 0, out);
 }

@@ -25,3 +25,14 @@ uint64_t *rows_nulls_or(struct arena *a, const uint64_t *nulls, const uint64_t *
         out[w] |= more[w];
     return out;
 }
+
+uint64_t rows_count(const struct batch *b, const uint64_t *bits) {
+    uint64_t n = 0;
+    if (b->sel)
+        for (uint32_t i = 0; i < b->n; i++)
+            n += bit_get(bits, b->sel[i]);
+    else
+        for (size_t w = 0; w < bits_words(b->rows); w++)
+            n += (uint64_t)__builtin_popcountll(bits[w]);
+    return n;
+}

@@ -9,6 +9,8 @@ const struct batch *rows_without(struct arena *a, const struct batch *b, const u
 /* The null bits of `c` and `more` together, in new memory. */
 uint64_t *rows_nulls_or(struct arena *a, const uint64_t *nulls, const uint64_t *more,
                         uint32_t rows);
+/* How many rows of the batch have their bit set. */
+uint64_t rows_count(const struct batch *b, const uint64_t *bits);
 /* A writable copy of the null bits (zero when there are none). */
 uint64_t *rows_nulls_copy(struct arena *a, const uint64_t *nulls, uint32_t rows);
 /* The value of a numeric column as double: exact for f64, rounded for i64. */

@@ -96,14 +96,17 @@ struct made {
     uint32_t n;
 };
 
-static void predict(const struct slr_self *s, struct made *m, const double *list, uint32_t row) {
+static void predict(const struct slr_self *s, struct made *m, struct op_counts *count,
+                    const double *list, uint32_t row) {
     double mean, slope, mid = (s->train - 1) / 2.0;
     fit(list, s->train, &mean, &slope);
     for (int k = 0; k < s->predict; k++) {
         double y = mean + slope * (s->train + (uint32_t)k - mid);
         m->v[k][row] = y;
-        if (!isfinite(y))
+        if (!isfinite(y)) {
             bit_set(m->null[k], row);
+            count->nulled++;
+        }
     }
     m->sel[m->n++] = (uint16_t)row;
 }
@@ -135,7 +138,7 @@ static void slr_process(void *self, struct op_ctx *x, int port, const struct bat
             *count += *count <= s->train;
         }
         if (*count > s->train)
-            predict(s, &m, list, r);
+            predict(s, &m, x->count, list, r);
     }
     struct batch *out = batch_copy(x->arena, b);
     out->schema = x->out[0];
