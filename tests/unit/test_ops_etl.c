@@ -169,6 +169,23 @@ static void exact_sums(void **state) {
             v[j] = x;
         }
         assert_true(exact_sum(v, n) == want);
+        if (n > 48)
+            continue;
+        v[n] = 1e250; /* makes the short way fail and cancels out */
+        v[n + 1] = -1e250;
+        assert_true(exact_sum(v, n + 2) == want);
+    }
+    /* the short way on short decimals, against integers */
+    for (int round = 0; round < test_scale(20000); round++) {
+        double v[20];
+        int64_t sum = 0;
+        int n = 1 + (int)(test_random(&seed) % 20);
+        for (int i = 0; i < n; i++) {
+            int64_t k = (int64_t)(test_random(&seed) >> 14) - ((int64_t)1 << 49);
+            v[i] = (double)k;
+            sum += k;
+        }
+        assert_true(exact_sum(v, n) == (double)sum);
     }
 }
 
