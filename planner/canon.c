@@ -70,6 +70,11 @@ void canon_links(struct spec *s, int i, struct arena *a) {
         st->links[k].in_port = k;
 }
 
+bool canon_tie(const struct spec *s, const struct spec_stage *st, int k) {
+    const struct stage_in *a = &st->links[k - 1], *b = &st->links[k];
+    return compare_stream(s, a, b) == 0 && (a->in_port == b->in_port || interchangeable(st));
+}
+
 static void add_word(struct sbuf *b, const char *s) {
     sbuf_add(b, s, strlen(s) + 1);
 }

@@ -13,6 +13,8 @@
  * are set already. `scratch` is emptied. */
 void canon_links(struct spec *s, int i, struct arena *a);
 void canon_sign(struct spec *s, int i, struct arena *a, struct sbuf *scratch);
+/* Whether links k-1 and k differ in nothing but, perhaps, which instances feed them. */
+bool canon_tie(const struct spec *s, const struct spec_stage *st, int k);
 /* 32 hex digits and a NUL. */
 void sig_text(struct sig sig, char out[33]);
 /* 0 or -1. */

@@ -12,6 +12,7 @@ struct merging {
     const struct plan_env *env;
     const struct plan_bound *bound; /* restart: one a stage; else NULL */
     struct errs *es;
+    struct inst **parents; /* of the stage at hand, by link */
 };
 
 /* ---- errors ---- */
@@ -40,7 +41,7 @@ static bool equal_inst(const struct merging *m, const struct inst *in,
         in->def->nlinks != st->nlinks)
         return false;
     for (int k = 0; k < st->nlinks; k++)
-        if (in->parent[k] != m->f->stage[st->links[k].from])
+        if (in->parent[k] != m->parents[k])
             return false;
     return true;
 }
@@ -51,9 +52,8 @@ static bool same_text(const char *a, const char *b) {
 
 /* Whether the history of a running instance is one that this dataflow accepts (merge.h). */
 static bool joinable(const struct merging *m, const struct inst *in, const struct spec_stage *st) {
-    bool same_start = in->cut.id == m->cut.id && same_text(in->attach, st->attach);
-    if (same_start)
-        return true;
+    if (in->cut.id == m->cut.id) /* of one request: what differs there was meant to differ */
+        return same_text(in->attach, st->attach);
     if (st->attach)
         return false;
     if (m->s->history == HISTORY_SHARED)
@@ -94,12 +94,29 @@ static bool find_bound(const struct merging *m, int i, struct inst **in, uint64_
     return true;
 }
 
+/* The instances that feed stage i. Links that are alike but for the instance (two private copies of
+ * one task) stand in order of number, so that order in the file does not matter. */
+static void find_parents(struct merging *m, int i) {
+    const struct spec_stage *st = &m->s->stages[i];
+    m->parents = ARENA_ARRAY(&m->p->scratch, struct inst *, st->nlinks + 1);
+    for (int k = 0; k < st->nlinks; k++) {
+        int at = k;
+        struct inst *in = m->f->stage[st->links[k].from];
+        for (; at > 0 && in->def->instance < m->parents[at - 1]->def->instance &&
+               canon_tie(m->s, st, at);
+             at--)
+            m->parents[at] = m->parents[at - 1];
+        m->parents[at] = in;
+    }
+}
+
 static void resolve_stage(struct merging *m, int i) {
     const struct spec_stage *st = &m->s->stages[i];
     struct inst *in = NULL;
     uint64_t number = 0;
     struct plan_cut cut = m->cut;
     char label[2 * SPEC_NAME_MAX + 2];
+    find_parents(m, i);
     if (!m->bound || !find_bound(m, i, &in, &number, &cut)) {
         number = 0;
         cut = m->cut;
@@ -107,7 +124,7 @@ static void resolve_stage(struct merging *m, int i) {
     }
     if (!in) {
         snprintf(label, sizeof label, "%s/%s", m->s->name, m->s->tasks[st->task].id);
-        in = model_start(m->p, m->s, i, m->f->stage, label, cut, number);
+        in = model_start(m->p, m->s, i, m->parents, label, cut, number);
         m->f->fresh++;
     }
     m->f->stage[i] = in;
@@ -367,7 +384,7 @@ static void undo_steps(struct plan *p, int nsteps, const struct inst *mark) {
 
 int merge_bound(struct plan *p, const struct spec *s, const struct plan_cut *cut,
                 const struct plan_env *env, const struct plan_bound *bound, struct errs *es) {
-    struct merging m = { p, s, NULL, *cut, env, bound, es };
+    struct merging m = { .p = p, .s = s, .cut = *cut, .env = env, .bound = bound, .es = es };
     const struct flow *other = plan_find(p, s->name);
     if (other) {
         const struct jnode *n = jnode_get(s->doc.root, "name");
@@ -384,6 +401,7 @@ int merge_bound(struct plan *p, const struct spec *s, const struct plan_cut *cut
         return rc;
     int nsteps = p->nsteps;
     const struct inst *mark = p->fresh_last;
+    arena_reset(&p->scratch);
     m.f = make_flow(&m);
     for (int i = 0; i < s->nstages; i++)
         resolve_stage(&m, i);

@@ -12,7 +12,9 @@
  *  - `history: own`: the same, but an operator with memory only when it was started at the same
  * cut, and a source only when it was started with the same attach parameters;
  *  - a stage whose attach parameters are not the defaults (`start: earliest`): only an instance
- *    started with the same ones at the same cut.
+ *    started with the same ones at the same cut;
+ *  - of instances started at this very cut: only one with the same attach parameters, so that the
+ *    order of tasks in a file, and of files in a request, does not matter.
  *
  * Calls between two commits add up to one change: a submit and a remove together are a replace that
  * keeps what both have in common. One thread. */

@@ -403,7 +403,7 @@ static const char *str_param(const struct spec_stage *st) {
     return st->writes ? st->writes : st->reads;
 }
 
-struct inst *model_start(struct plan *p, const struct spec *s, int i, struct inst *const *stage,
+struct inst *model_start(struct plan *p, const struct spec *s, int i, struct inst *const *parents,
                          const char *label, struct plan_cut cut, uint64_t number) {
     const struct spec_stage *st = &s->stages[i];
     struct arena a = { .chunk = INST_CHUNK + st->blob_len + st->op->config_size };
@@ -425,7 +425,7 @@ struct inst *model_start(struct plan *p, const struct spec *s, int i, struct ins
     for (int k = 0; k < st->nlinks; k++) {
         const struct stage_in *l = &st->links[k];
         const struct spec_stage *from = &s->stages[l->from];
-        struct inst *parent = stage[l->from];
+        struct inst *parent = parents[k];
         int out = model_out_port(p, parent, from->out_name[l->out_port], from->out[l->out_port]);
         links[k] = (struct link_def){ parent->def->instance, (uint16_t)out, (uint16_t)l->in_port };
         if (!(filled >> l->in_port & 1))

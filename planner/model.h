@@ -142,8 +142,8 @@ struct inst *plan_instance(const struct plan *p, uint64_t number);
 /* ---- inside the planner ---- */
 /* First instance of a signature; walk on with inst->next_sig. */
 struct inst *model_lookup(const struct plan *p, struct sig sig);
-/* Starts an instance of stage i whose parents are `stage[]`; `number` 0: the next one. */
-struct inst *model_start(struct plan *p, const struct spec *s, int i, struct inst *const *stage,
+/* Starts an instance of stage i; parent[k] feeds link k; `number` 0: the next one. */
+struct inst *model_start(struct plan *p, const struct spec *s, int i, struct inst *const *parents,
                          const char *label, struct plan_cut cut, uint64_t number);
 /* Takes back model_out_port. */
 void model_shrink(struct plan *p, struct inst *in, const struct task_def *former);
