@@ -335,6 +335,7 @@ void run_task(const struct run *r, int i, struct run_task *out) {
         out->counts.late += s.counts.late;
         out->counts.rejected += s.counts.rejected;
         out->counts.absorbed += s.counts.absorbed;
+        out->counts.nulled += s.counts.nulled;
         out->ns += s.ns;
         out->state_keys += s.state_keys;
         out->state_bytes += s.state_bytes;
