@@ -1073,7 +1073,7 @@ static void test_oracle(void **state) {
                   (unsigned long long)joined, (unsigned long long)started,
                   (unsigned long long)privates, (unsigned long long)grown,
                   (unsigned long long)rolled_back);
-    if (n >= 1000)
+    if (n >= SEEDS)
         assert_true(submits[INVALID] > 100 && submits[CONFLICT] > 1000 && privates > 1000 &&
                     grown > 100 && joined > 10000 && rolled_back > 1000);
     struct side s;
