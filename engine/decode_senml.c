@@ -46,35 +46,50 @@ static int scalar(struct json_reader *r, struct token *t, const char *key, struc
     decode_token(r, t);
     return 0;
 }
+enum { KEY_N, KEY_V, KEY_SV, KEY_VB, KEY_OTHER, KEYS };
+
+/* Which of these a key is; no branch that depends on the order of keys. */
+static inline int entry_key(const struct json_reader *r) {
+    static const uint8_t one[256] = { ['n'] = KEY_N + 1, ['v'] = KEY_V + 1 };
+    if (r->len == 1 && one[(unsigned char)r->s[0]])
+        return one[(unsigned char)r->s[0]] - 1;
+    if (r->len != 2)
+        return KEY_OTHER;
+    return memcmp(r->s, "sv", 2) == 0 ? KEY_SV : memcmp(r->s, "vb", 2) == 0 ? KEY_VB : KEY_OTHER;
+}
 static int read_entry(struct json_reader *r, struct entry *n, struct decode_error *e) {
-    struct token name = { .type = TOKEN_NONE };
-    n->v.type = n->sv.type = n->vb.type = TOKEN_NONE;
+    static const char *const words[] = { "n", "v", "sv", "vb" };
+    struct token t[KEYS];
+    for (int i = 0; i < KEYS; i++)
+        t[i].type = TOKEN_NONE;
     n->off = (uint32_t)(r->at - r->text);
-    for (;;) {
-        enum jevent ev = json_next(r);
-        int rc = 0;
+    for (enum jevent ev; (ev = json_next(r)) != JE_OBJ_END;) {
         if (ev == JE_ERROR)
             return decode_syntax(r, e);
-        if (ev == JE_OBJ_END)
-            break;
-        if (key_is(r, "n", 1))
-            rc = scalar(r, &name, "n", e);
-        else if (key_is(r, "v", 1))
-            rc = scalar(r, &n->v, "v", e);
-        else if (key_is(r, "sv", 2))
-            rc = scalar(r, &n->sv, "sv", e);
-        else if (key_is(r, "vb", 2))
-            rc = scalar(r, &n->vb, "vb", e);
-        else if (json_skip(r) != 0)
-            rc = decode_syntax(r, e);
-        if (rc)
-            return rc;
+        int k = entry_key(r);
+        if (k != KEY_OTHER && t[k].type != TOKEN_NONE)
+            return decode_fail(e, "bad_record", NULL, (uint32_t)(r->at - r->text),
+                               "key \"%s\" appears twice", words[k]);
+        ev = json_next(r);
+        if (ev >= JE_NULL && ev <= JE_STR) {
+            decode_token(r, &t[k]);
+        } else if (ev == JE_ERROR) {
+            return decode_syntax(r, e);
+        } else if (k != KEY_OTHER) {
+            return decode_fail(e, "bad_record", NULL, (uint32_t)(r->at - r->text),
+                               "\"%s\" must be a string, number or boolean", words[k]);
+        } else if (json_skip(r) != 0) {
+            return decode_syntax(r, e);
+        }
     }
-    n->name = name.s;
-    if (name.type == TOKEN_NONE)
-        n->name.p = NULL;
-    else if (name.type != J_STR)
-        return decode_fail(e, "bad_record", NULL, name.off, "\"n\" must be a string");
+    n->v = t[KEY_V];
+    n->sv = t[KEY_SV];
+    n->vb = t[KEY_VB];
+    n->name = (struct span){ 0 };
+    if (t[KEY_N].type == J_STR)
+        n->name = t[KEY_N].s;
+    else if (t[KEY_N].type != TOKEN_NONE)
+        return decode_fail(e, "bad_record", NULL, t[KEY_N].off, "\"n\" must be a string");
     return 0;
 }
 static int read_entries(struct decoder *d, struct json_reader *r, struct decode_error *e) {

@@ -71,24 +71,42 @@ void json_close(struct json_reader *r) {
     r->scratch_cap = 0;
 }
 
+/* One branch on whether there is space; how much needs none, as guesses cost more than a vector. */
 static inline const char *skip_space(const char *p, const char *end) {
+    if (p < end && (unsigned char)*p > ' ')
+        return p;
+    while (end - p >= 16) {
+        __m128i v = _mm_loadu_si128((const __m128i *)p);
+        /* the low four bits of space, \t, \n, \r are their place in this table */
+        const __m128i spaces =
+            _mm_setr_epi8(' ', -1, -1, -1, -1, -1, -1, -1, -1, '\t', '\n', -1, -1, '\r', -1, -1);
+        __m128i is = _mm_cmpeq_epi8(_mm_shuffle_epi8(spaces, v), v);
+        unsigned other = ~(unsigned)_mm_movemask_epi8(is);
+        int n = __builtin_ctz(other); /* bits 16.. are set */
+        p += n;
+        if (n < 16)
+            return p;
+    }
     while (p < end && (*p == ' ' || *p == '\n' || *p == '\r' || *p == '\t'))
         p++;
     return p;
 }
 
 static int hex4(const char *p, const char *end) {
+    static const int8_t value[256] = {
+        ['0'] = 1,  ['1'] = 2,  ['2'] = 3,  ['3'] = 4,  ['4'] = 5,  ['5'] = 6,
+        ['6'] = 7,  ['7'] = 8,  ['8'] = 9,  ['9'] = 10, ['a'] = 11, ['b'] = 12,
+        ['c'] = 13, ['d'] = 14, ['e'] = 15, ['f'] = 16, ['A'] = 11, ['B'] = 12,
+        ['C'] = 13, ['D'] = 14, ['E'] = 15, ['F'] = 16, /* plus one: 0 is no digit */
+    };
     int v = 0;
     if (end - p < 4)
         return -1;
     for (int i = 0; i < 4; i++) {
-        int c = p[i], d = c >= '0' && c <= '9'   ? c - '0'
-                          : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                          : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                                 : -1;
-        if (d < 0)
+        int d = value[(unsigned char)p[i]];
+        if (d == 0)
             return -1;
-        v = v << 4 | d;
+        v = v << 4 | (d - 1);
     }
     return v;
 }
@@ -112,13 +130,15 @@ static char *put_utf8(char *o, unsigned c) {
 }
 /* An escape at *p ('\'); appends what it means. False after an error. */
 static bool unescape(struct json_reader *r, const char **p, char **o) {
-    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+    static const char meaning[256] = {
+        ['"'] = '"',  ['\\'] = '\\', ['/'] = '/',  ['b'] = '\b',
+        ['f'] = '\f', ['n'] = '\n',  ['r'] = '\r', ['t'] = '\t',
+    };
     const char *at = *p, *e = at + 1;
     if (e == r->end)
         return fail(r, e, "the text ends inside a string"), false;
-    const char *known = *e ? strchr(from, *e) : NULL;
-    if (known) {
-        *(*o)++ = to[known - from];
+    if (meaning[(unsigned char)*e]) {
+        *(*o)++ = meaning[(unsigned char)*e];
         *p = e + 1;
         return true;
     }
@@ -153,11 +173,13 @@ static char *unescape_room(struct json_reader *r, size_t n) {
     }
     return r->scratch;
 }
-/* The closing quote of a string of which [p,end) is the rest and that has escapes. */
+/* Where a string ends of which [p,end) is the rest: a bound of its unescaped length. */
 static const char *closing_quote(const char *p, const char *end) {
-    for (; p < end && *p != '"'; p++)
-        if (*p == '\\' && p + 1 < end)
-            p++;
+    bool high = false;
+    while (p < end && *p != '"') {
+        p += *p == '\\' && p + 1 < end ? 2 : 1;
+        p = scan_string(p, end, &high);
+    }
     return p;
 }
 /* At an opening quote. Sets s,len and moves behind the closing quote. */
@@ -167,6 +189,7 @@ static bool read_string(struct json_reader *r) {
     const char *p = scan_string(begin, r->end, &high);
     if (p < r->end && *p == '"') {
         r->s = begin;
+        r->len = (uint32_t)(p - begin);
     } else {
         char *room = unescape_room(r, (size_t)(closing_quote(p, r->end) - begin) + 1), *o = room;
         const char *from = begin;
@@ -191,8 +214,6 @@ static bool read_string(struct json_reader *r) {
     }
     if (high && !utf8_valid(begin, p))
         return fail(r, begin - 1, "invalid UTF-8 in a string"), false;
-    if (r->s == begin)
-        r->len = (uint32_t)(p - begin);
     r->p = p + 1;
     return true;
 }
