@@ -25,6 +25,7 @@ struct align_link {
     uint64_t seq; /* arrival number of its next row */
 };
 struct align {
+    int64_t *first; /* watermark of each link's parent at the graft */
     struct item *heap;
     uint32_t n, cap;
     struct align_link *link;
@@ -166,22 +167,28 @@ static void meta_put(struct task *t, uint16_t key, int64_t value, uint64_t seq) 
     m->seq = seq;
 }
 
-struct align *align_new(struct task *t) {
+struct align *align_new(struct task *t, bool restore) {
     struct align *al = calloc(1, sizeof *al);
     size_t n = (size_t)t->def->nlinks;
-    if (!al || !(al->link = calloc(n, sizeof *al->link)))
+    if (!al || !(al->link = calloc(n, sizeof *al->link)) ||
+        !(al->first = calloc(n, sizeof *al->first)))
         abort();
-    for (size_t i = 0; i < n; i++)
-        al->link[i].wm = TIME_MIN;
+    t->align = al;
     t->table[TABLE_ALIGN] = state_new(t->ex->undo, t->def->instance, TABLE_ALIGN, 0);
     t->table[TABLE_ALIGN_META] =
         state_new(t->ex->undo, t->def->instance, TABLE_ALIGN_META, sizeof(struct meta));
+    for (size_t i = 0; i < n; i++) {
+        al->link[i].wm = al->first[i] = restore ? TIME_MIN : t->in[i].from->out_wm;
+        if (!restore)
+            meta_put(t, (uint16_t)i, al->link[i].wm, 0);
+    }
     return al;
 }
 
 void align_free(struct align *al) {
     if (!al)
         return;
+    free(al->first);
     free(al->heap);
     free(al->link);
     free(al);
@@ -196,7 +203,7 @@ void align_rebuild(struct task *t) {
     al->next = 0;
     al->bytes = 0;
     for (int i = 0; i < t->def->nlinks; i++)
-        al->link[i] = (struct align_link){ .wm = TIME_MIN };
+        al->link[i] = (struct align_link){ .wm = al->first[i] };
     while (state_next(t->table[TABLE_ALIGN_META], &it, &key, &klen, &value, &vlen)) {
         struct meta m;
         uint16_t k;
@@ -267,14 +274,6 @@ static void align_take(struct task *t, uint32_t li, const struct batch *b, struc
         al->bytes += (int64_t)o->len;
         heap_push(al, it);
     }
-}
-
-static int64_t origin_wm(const struct origin *o, int64_t before) {
-    if (!o || o->n == 0)
-        return before;
-    if (o->wm)
-        return o->wm[o->n - 1];
-    return o->log_time ? o->log_time[o->n - 1] : before;
 }
 
 /* ---- handing rows on ---- */
@@ -359,8 +358,10 @@ void align_run(struct task *t) {
         struct link *l = &t->in[i];
         for (uint32_t k = 0; k < l->q.n; k++)
             align_take(t, (uint32_t)i, l->q.v[k], &o);
-        if (l->from->tick == t->ex->tick)
-            al->link[i].wm = origin_wm(l->from->ctx.out_origin, al->link[i].wm);
+        int64_t wm =
+            l->from->tick == t->ex->tick ? origin_last_wm(l->from->ctx.out_origin) : TIME_MIN;
+        if (wm > al->link[i].wm)
+            al->link[i].wm = wm;
         meta_put(t, (uint16_t)i, al->link[i].wm, al->link[i].seq);
         min = al->link[i].wm < min ? al->link[i].wm : min;
     }

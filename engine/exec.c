@@ -159,6 +159,7 @@ static int task_link(struct exec *ex, struct task *t, bool restore, struct err *
     if (!t->in)
         abort();
     t->origin = t;
+    t->out_wm = TIME_MIN;
     bool several = false;
     for (int i = 0; i < d->nlinks; i++) {
         struct task *from = exec_find(ex, d->links[i].from);
@@ -175,7 +176,7 @@ static int task_link(struct exec *ex, struct task *t, bool restore, struct err *
         several |= i > 0 && from->origin != t->in[0].from->origin;
     }
     if (several)
-        t->align = align_new(t);
+        align_new(t, restore);
     else if (d->nlinks)
         t->origin = t->in[0].from->origin;
     t->history_from = restore || !d->nlinks ? -1 : t->in[0].since;
@@ -384,7 +385,7 @@ static void task_position_reload(struct task *t) {
 void exec_rebuild(struct exec *ex) {
     for (uint32_t i = 0; i < ex->ntasks; i++) {
         struct task *t = ex->task[i];
-        t->ctx.next_timer = t->ctx.wm = TIME_MIN;
+        t->ctx.next_timer = t->ctx.wm = t->out_wm = TIME_MIN;
         if (t->table[TABLE_POSITION])
             task_position_reload(t);
         if (t->align)
@@ -407,6 +408,7 @@ static void tick_begin(struct exec *ex, struct task *source, struct origin *o) {
     source->tick = ex->tick;
     task_touch(source);
     source->ctx.origin = source->ctx.out_origin = o;
+    task_out_wm(source);
 }
 
 static void tick_run(struct exec *ex, struct task *source) {

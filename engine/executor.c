@@ -772,6 +772,10 @@ void executor_free(struct executor *x) {
     if (!x)
         return;
     assert(!x->threaded);
+    uv_mutex_lock(&x->mutex);
+    while (x->committing && !x->outcome_ready) /* the committer still calls back */
+        uv_cond_wait(&x->cond, &x->mutex);
+    uv_mutex_unlock(&x->mutex);
     if (x->epoch)
         log_epoch_drop(x->epoch);
     if (x->dead)

@@ -36,6 +36,7 @@ struct task {
     struct op_counts counts, kept, pending; /* running; before the committing / the running epoch */
     uint64_t batches, ns;
     int64_t history_from;
+    int64_t out_wm; /* watermark of its output after the last tick; TIME_MIN: none, or undone */
     uint64_t removed_by; /* plan version; 0: alive */
     /* sources */
     struct task **reach; /* tasks below it, in order, itself excluded */
@@ -70,6 +71,10 @@ void task_touch(struct task *t); /* it takes part in the running epoch */
 /* tick.c */
 extern const struct op_host exec_host;
 void task_run(struct task *t);
+/* The watermark after this tick's part of a stream; without event time, its log time. TIME_MIN:
+ * this tick brought none. */
+int64_t origin_last_wm(const struct origin *o);
+void task_out_wm(struct task *t); /* after its part of the tick */
 /* Hands rows of in-port `port` to the operator, stopping at due points of the timeline. */
 void task_deliver(struct task *t, int port, const struct batch *b);
 void task_timers(struct task *t); /* the rest of this tick's timeline */
@@ -79,7 +84,7 @@ void queue_add(struct arena *a, struct queue *q, const struct batch *b);
 
 /* align.c: a task fed by several origins. Rows wait in state until no origin can deliver an earlier
  * one; then they go on in (order time, link, position) order under new offsets. */
-struct align *align_new(struct task *t);
+struct align *align_new(struct task *t, bool restore);
 void align_free(struct align *al);
 /* Takes this tick's rows of all links in and hands on what is due. */
 void align_run(struct task *t);

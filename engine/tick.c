@@ -310,6 +310,20 @@ void origin_end(struct task *t) {
     t->ctx.out_origin = o;
 }
 
+int64_t origin_last_wm(const struct origin *o) {
+    if (!o || o->n == 0)
+        return TIME_MIN;
+    if (o->wm)
+        return o->wm[o->n - 1];
+    return o->log_time ? o->log_time[o->n - 1] : TIME_MIN;
+}
+
+void task_out_wm(struct task *t) {
+    int64_t wm = origin_last_wm(t->ctx.out_origin);
+    if (wm > t->out_wm)
+        t->out_wm = wm;
+}
+
 void task_run(struct task *t) {
     int64_t start = clock_mono_ns();
     const struct op_desc *op = t->def->op;
@@ -327,6 +341,7 @@ void task_run(struct task *t) {
     }
     if (t->ex->ending && !t->origin->align)
         origin_end(t);
+    task_out_wm(t);
     for (int i = 0; i < t->def->nlinks; i++) {
         t->in[i].q = (struct queue){ 0 };
         t->in[i].head_batch = t->in[i].head_row = 0;

@@ -179,6 +179,7 @@ int world_try(struct world *w, const char *text, struct world_flow **out, struct
     snprintf(f->name, sizeof f->name, "%s", s.name);
     f->flow = plan_find(w->plan, f->name);
     plan_save(w->plan, f->flow, &f->saved);
+    sbuf_str(&f->saved);
     sink_topics(w, ch);
     *out = f;
     struct err e = ERR_INIT;
