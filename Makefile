@@ -160,6 +160,7 @@ test-run: ## the same without installing
 	@$(MAKE) -s -j$(JOBS) all $(TEST_BIN) $(FUZZ_BIN) $(O)/docs/gen_operators
 	@$(MAKE) -s -j$(JOBS) SANITIZER=address,undefined $(names:%=$(SAN)/%)
 	@$(if $(THREAD_TESTS),$(MAKE) -s -j$(JOBS) SANITIZER=thread $(THREAD_TESTS:%=$(TSAN)/tests/%))
+	@$(MAKE) -s -j$(JOBS) MUTATE=1 $(BUILD)/mutate/tests/test_equiv
 	@$(RUNNER) tidy:tests/tidy tidy:tests/selftest docs:$(O)/docs/gen_operators $(TEST_BIN:%=unit:%) $(TEST_BIN:%=locale:%) $(FUZZ_BIN:%=corpus:%) \
 	  $(names:%=asan:$(SAN)/%) $(THREAD_TESTS:%=tsan:$(TSAN)/tests/%) $(SCRIPTS:%=script:%)
 RUNNER = tests/run --build $(BUILD) --jobs $(JOBS) --timeout $(TEST_TIMEOUT) --scale $(TEST_SCALE)
