@@ -1,4 +1,5 @@
 #include "cluster/cli.h"
+#include "cluster/conf.h"
 #include "engine/json.h"
 #include "engine/num.h"
 #include "engine/op.h"
@@ -17,11 +18,6 @@ static const struct cli_option common[] = {
     { .name = "help", .letter = 'h', .type = CLI_FLAG, .help = "tell about this command" },
     { 0 }
 };
-static const struct cli_option client_url = { .name = "url",
-                                              .type = CLI_TEXT,
-                                              .value = "URL",
-                                              .help =
-                                                  "the server; default: BRAID_URL, else " CLI_URL };
 
 const struct cli_command *cli_find(const char *name) {
     for (const struct cli_command *m = cli_commands; m->name; m++)
@@ -38,6 +34,7 @@ struct parse {
     char *opt;
     const char **args;
     bool help;
+    struct conf conf;
 };
 
 static const struct cli_option *find_option(const struct cli_option *o, const char *name,
@@ -55,8 +52,9 @@ static const char *nearest_option(const struct cli_command *cmd, const char *nam
         names[n++] = o->name;
     for (const struct cli_option *o = common; o->name; o++)
         names[n++] = o->name;
-    if (cmd->client)
-        names[n++] = client_url.name;
+    for (int k = 0; k < CONF_KEYS && cmd->client; k++)
+        if (conf_settings[k].roles & CONF_CLIENT)
+            names[n++] = conf_settings[k].name;
     return err_nearest(name, names, n);
 }
 
@@ -155,12 +153,19 @@ static int parse_option(struct parse *p, char **argv, int left, int *used) {
             return 0;
         }
     }
-    const struct cli_option *o = NULL;
-    if (!is_long || len > 1) {
-        o = find_option(p->cmd->options, name, len);
-        if (!o && p->cmd->client && is_long && find_option(&client_url, name, len))
-            o = &client_url;
+    if (p->cmd->client) {
+        struct err e;
+        int n = conf_flag(&p->conf, CONF_CLIENT, left, argv, 0, &e);
+        if (n < 0)
+            return cli_error(p->c, &e);
+        *used = n - 1;
+        if (n > 0)
+            return 0;
+        *used = 0;
     }
+    const struct cli_option *o = NULL;
+    if (!is_long || len > 1)
+        o = find_option(p->cmd->options, name, len);
     if (!o) {
         char *bare = arena_strndup(&p->c->arena, name, len);
         const char *near = nearest_option(p->cmd, bare);
@@ -174,10 +179,6 @@ static int parse_option(struct parse *p, char **argv, int left, int *used) {
             return cli_usage(p->c, "--%s wants a value: --%s %s", o->name, o->name, o->value);
         eq = argv[1];
         *used = 1;
-    }
-    if (o == &client_url) {
-        p->c->url = eq;
-        return 0;
     }
     return set_option(p, o, eq);
 }
@@ -218,11 +219,21 @@ static int unknown_command(const struct cli *c, const char *name) {
     return cli_error(c, &e);
 }
 
+/* Flags, environment and file of settings: where the server is. */
+static int settings(struct parse *p) {
+    struct err e = ERR_INIT;
+    if (!p->cmd->client)
+        return 0;
+    if (conf_finish(&p->conf, CONF_CLIENT, environ, &e) < 0)
+        return cli_error(p->c, &e);
+    p->c->url = p->conf.v[CONF_URL].text;
+    return 0;
+}
+
 static int run_command(struct cli *c, const struct cli_command *cmd, int argc, char **argv) {
     struct parse p = { .c = c, .cmd = cmd };
     c->command = cmd;
-    const char *url = getenv("BRAID_URL");
-    c->url = url && *url ? url : CLI_URL;
+    conf_init(&p.conf);
     p.opt = arena_zalloc(&c->arena, cmd->options_size + 16);
     p.args = ARENA_ARRAY(&c->arena, const char *, argc + 1);
     unset_options(&p);
@@ -231,8 +242,9 @@ static int run_command(struct cli *c, const struct cli_command *cmd, int argc, c
     int rc = parse_args(&p, argc, argv);
     if (rc == 0 && p.help)
         cli_help(stdout, cmd);
-    else if (rc == 0)
+    else if (rc == 0 && (rc = settings(&p)) == 0)
         rc = cmd->run(c);
+    conf_free(&p.conf);
     if (fflush(stdout) != 0 && rc == 0) {
         struct err e;
         err_errno(&e, errno, "writing to stdout");

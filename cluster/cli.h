@@ -59,7 +59,7 @@ struct cli_command {
 struct cli {
     const struct cli_command *command;
     bool json;
-    const char *url; /* --url, else BRAID_URL, else the default */
+    const char *url; /* of the server, for client commands (conf.h) */
     int nargs;
     const char *const *args;
     const void *opt;    /* the command's options */

@@ -24,6 +24,52 @@ struct run_options {
     struct dataset_options data;
 };
 
+struct submit_options {
+    bool dry_run;
+};
+struct graph_options {
+    bool dot;
+};
+struct rm_options {
+    bool drain;
+};
+struct replay_options {
+    const char *topic, *producer;
+    double rate, speed;
+    int64_t limit, retry;
+    bool quiet;
+    struct dataset_options data;
+};
+struct tail_options {
+    int64_t n;
+    const char *from;
+    bool follow;
+};
+struct top_options {
+    int64_t interval, n;
+};
+
+/* What client commands have in common. */
+struct client;
+struct client_body;
+struct json_doc;
+int cmd_connect(struct cli *c, struct client **cl);
+/* client_json, whose errors are printed, and with --json the answer. */
+int cmd_get(struct cli *c, struct client *cl, const char *method, const char *path,
+            const struct client_body *body, struct json_doc *doc);
+int cmd_width(int fd); /* of a table there; 0: unlimited */
+
+int cmd_submit(struct cli *c);
+int cmd_ls(struct cli *c);
+int cmd_show(struct cli *c);
+int cmd_explain(struct cli *c);
+int cmd_graph(struct cli *c);
+int cmd_rm(struct cli *c);
+int cmd_replay(struct cli *c);
+int cmd_tail(struct cli *c);
+int cmd_topics(struct cli *c);
+int cmd_dlq(struct cli *c);
+int cmd_top(struct cli *c);
 int cmd_run(struct cli *c);
 int cmd_validate(struct cli *c);
 int cmd_operators(struct cli *c);

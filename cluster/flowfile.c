@@ -8,6 +8,7 @@
 
 int flowfile_load(struct flowfile *f, const char *name, struct arena *a, struct err *e) {
     *f = (struct flowfile){ .arena = a, .name = name };
+    f->vars = ARENA_ARRAY(a, struct flowvar, FLOWFILE_VARS_MAX);
     return cli_read_file(name, SPEC_TEXT_MAX, a, &f->text, &f->len, e);
 }
 
@@ -48,9 +49,30 @@ static int resolve(void *user, const char *name, struct file *out, struct err *e
     return 0;
 }
 
+/* secrets/NAME in the directory a server would use, without the line end. */
+static const char *secret_text(struct flowfile *f, const char *name) {
+    const char *dir = getenv("BRAID_DIR");
+    char *data;
+    size_t len;
+    const char *path = arena_printf(f->arena, "%s/secrets/%s", dir ? dir : "braid-data", name);
+    if (cli_read_file(path, 64 << 10, f->arena, &data, &len, NULL) < 0)
+        return NULL;
+    if (len > 0 && data[len - 1] == '\n')
+        data[len - 1] = '\0';
+    return data;
+}
+
 static const char *variable(void *user, const char *name, bool secret) {
     struct flowfile *f = user;
-    return getenv(secret ? arena_printf(f->arena, "BRAID_SECRET_%s", name) : name);
+    if (secret)
+        return secret_text(f, name);
+    const char *value = getenv(name);
+    for (int i = 0; i < f->nvars; i++)
+        if (strcmp(f->vars[i].name, name) == 0)
+            return value;
+    if (f->nvars < FLOWFILE_VARS_MAX && value)
+        f->vars[f->nvars++] = (struct flowvar){ arena_strdup(f->arena, name), value };
+    return value;
 }
 
 int flowfile_parse(struct flowfile *f, struct errs *es, struct errs *warn) {

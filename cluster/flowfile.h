@@ -5,7 +5,13 @@
 #define BRAID_FLOWFILE_H
 #include "planner/spec.h"
 
-enum { FLOWFILE_FILE_MAX = 256 << 20 }; /* bytes of a file that a config names */
+enum {
+    FLOWFILE_FILE_MAX = 256 << 20, /* bytes of a file that a config names */
+    FLOWFILE_VARS_MAX = 1000
+};
+struct flowvar {
+    const char *name, *value;
+};
 
 struct flowfile {
     struct arena *arena;
@@ -14,6 +20,8 @@ struct flowfile {
     size_t len;
     int nfiles; /* named by configs and read: filled by flowfile_parse */
     struct file *files;
+    int nvars; /* ${NAME} in its configs, and what they are in this environment */
+    struct flowvar *vars;
     int missing; /* named, but not to be read: errors were reported */
     struct spec spec;
 };
@@ -21,6 +29,7 @@ struct flowfile {
 /* Reads the text. ERR_NOTFOUND, ERR_SYSTEM, ERR_INPUT (too large). */
 int flowfile_load(struct flowfile *f, const char *name, struct arena *a, struct err *e);
 /* Parses and checks it, reading the files it names. 0 or ERR_INPUT with all errors in `es`;
- * remarks in `warn` (may be NULL). Secrets come from the environment as BRAID_SECRET_NAME. */
+ * remarks in `warn` (may be NULL). ${secret:NAME} is the file secrets/NAME below BRAID_DIR, by
+ * default ./braid-data, as on a server. */
 int flowfile_parse(struct flowfile *f, struct errs *es, struct errs *warn);
 #endif

@@ -1,5 +1,6 @@
 /* What `braid help`, `--help` and docs/cli.md say, from the table of commands. */
 #include "cluster/cli.h"
+#include "cluster/conf.h"
 #include <string.h>
 #include <unistd.h>
 
@@ -61,16 +62,21 @@ static void print_option(FILE *f, const struct cli_option *o) {
 }
 
 static const struct cli_option shared_options[] = {
-    { .name = "url", .value = "URL", .help = "the server; default: BRAID_URL, else " CLI_URL },
     { .name = "json", .help = "print JSON with stable keys" },
     { .name = "help", .letter = 'h', .help = "this text" },
 };
 
-static void each_option(const struct cli_command *cmd,
-                        void (*each)(FILE *, const struct cli_option *), FILE *f) {
+typedef void option_printer(FILE *, const struct cli_option *);
+static void each_option(const struct cli_command *cmd, option_printer *each, FILE *f) {
     for (const struct cli_option *o = cmd->options; o && o->name; o++)
         each(f, o);
-    for (int i = cmd->client ? 0 : 1; i < 3; i++)
+    for (int k = 0; k < CONF_KEYS && cmd->client; k++) {
+        const struct conf_setting *s = &conf_settings[k];
+        struct cli_option o = { .name = s->name, .value = s->value, .help = s->help };
+        if (s->roles & CONF_CLIENT)
+            each(f, &o);
+    }
+    for (int i = 0; i < 2; i++)
         each(f, &shared_options[i]);
 }
 

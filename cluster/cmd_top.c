@@ -1,0 +1,319 @@
+/* braid top: what runs now. Two looks at the server's counters give the rates between them. */
+#include "cluster/client.h"
+#include "cluster/cmd.h"
+#include "cluster/metrics.h"
+#include "cluster/table.h"
+#include "engine/clock.h"
+#include "engine/num.h"
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* One look. */
+struct look {
+    struct metrics metrics;
+    struct json_doc flows, graph;
+    struct arena arena;
+};
+/* A task as drawn: all stages that carry its label. */
+struct line {
+    const char *label, *type, *users;
+    int nusers;
+    double in, out, busy; /* per second; busy: share of a core */
+    double ns_row;
+    int64_t rejected, late, lag;
+};
+struct screen {
+    struct cli *c;
+    const struct look *a, *b; /* a NULL: rates since the start */
+    double seconds;
+    struct arena arena;
+    int nlines;
+    struct line *lines;
+};
+
+static atomic_bool interrupted;
+static void on_interrupt(int sig) {
+    (void)sig;
+    atomic_store(&interrupted, true);
+}
+
+static void look_free(struct look *l) {
+    metrics_free(&l->metrics);
+    arena_free(&l->arena);
+    *l = (struct look){ 0 };
+}
+
+static int look_take(struct client *cl, struct look *l, struct errs *es) {
+    struct sbuf text = { 0 };
+    *l = (struct look){ 0 };
+    int rc = client_call(cl, "GET", "/metrics", NULL, &text, NULL, es);
+    if (rc == 0)
+        metrics_parse(&l->metrics, sbuf_str(&text), text.len);
+    if (rc == 0)
+        rc = client_json(cl, "GET", "/v1/dataflows", NULL, &l->arena, &l->flows, es);
+    if (rc == 0)
+        rc = client_json(cl, "GET", "/v1/graph?format=json", NULL, &l->arena, &l->graph, es);
+    sbuf_free(&text);
+    return rc;
+}
+
+/* ---- figures ---- */
+
+static double per_second(const struct screen *s, int64_t now, int64_t before) {
+    return now > before ? (double)(now - before) / s->seconds : 0;
+}
+
+static void add_stage(const struct screen *s, struct line *l, const struct stage_metrics *m,
+                      bool last) {
+    static const struct stage_metrics zero = { 0 };
+    const struct stage_metrics *p = s->a ? metrics_find(&s->a->metrics, m->instance) : NULL;
+    p = p ? p : &zero;
+    double rows = per_second(s, m->rows_in, p->rows_in);
+    if (rows > l->in)
+        l->in = rows;
+    if (last)
+        l->out = per_second(s, m->rows_out, p->rows_out);
+    double busy = per_second(s, m->busy_ns, p->busy_ns);
+    l->busy += busy / 1e9;
+    if (rows > 0)
+        l->ns_row += busy / rows;
+    else if (m->rows_in > 0)
+        l->ns_row += (double)m->busy_ns / (double)m->rows_in;
+    l->rejected += m->rejected;
+    l->late += m->late;
+    if (m->lag >= 0)
+        l->lag = m->lag;
+}
+
+static const char *user_names(struct arena *a, const struct jnode *list, int *count) {
+    struct sbuf b = { 0 };
+    int n = 0;
+    for (; list; list = list->next, n++)
+        if (list->type == J_STR && n < 4)
+            sbuf_printf(&b, "%s%s", n ? ", " : "", list->s);
+    if (n > 4)
+        sbuf_printf(&b, " and %d more", n - 4);
+    *count = n;
+    const char *s = arena_strdup(a, n ? sbuf_str(&b) : "");
+    sbuf_free(&b);
+    return s;
+}
+
+static int by_busy(const void *a, const void *b) {
+    const struct line *x = a, *y = b;
+    if (x->busy != y->busy)
+        return x->busy < y->busy ? 1 : -1;
+    return strcmp(x->label, y->label);
+}
+
+/* A node's id is "t" and the instance number of its task's last stage. */
+static int64_t node_instance(const struct jnode *node) {
+    const char *id = json_text(node, "id");
+    int64_t v = 0;
+    return *id == 't' && num_i64_whole(id + 1, id + strlen(id), &v) == 0 ? v : -1;
+}
+
+static void make_lines(struct screen *s) {
+    const struct metrics *m = &s->b->metrics;
+    s->lines = ARENA_ARRAY(&s->arena, struct line, json_count(s->b->graph.root, "tasks") + 1);
+    for (const struct jnode *t = json_list(s->b->graph.root, "tasks"); t; t = t->next) {
+        const struct stage_metrics *last = metrics_find(m, (uint64_t)node_instance(t));
+        if (!last)
+            continue;
+        struct line *l = &s->lines[s->nlines++];
+        *l = (struct line){ .label = last->label, .type = json_text(t, "type"), .lag = -1 };
+        l->users = user_names(&s->arena, json_list(t, "dataflows"), &l->nusers);
+        for (int i = 0; i < m->n; i++)
+            if (&m->stage[i] == last || strcmp(m->stage[i].label, last->label) == 0)
+                add_stage(s, l, &m->stage[i], &m->stage[i] == last);
+    }
+    qsort(s->lines, (size_t)s->nlines, sizeof *s->lines, by_busy);
+}
+
+/* ---- drawing ---- */
+
+static void draw_head(const struct screen *s, bool color) {
+    const struct metrics *m = &s->b->metrics;
+    char up[UNIT_MAX], rss[UNIT_MAX], cpu[UNIT_MAX];
+    double used = s->a ? per_second(s, m->cpu_ms, s->a->metrics.cpu_ms) / 1000 : 0;
+    printf("%sbraid top%s  %s  up %s  cpu %s  memory %s\n", style_on(STYLE_BOLD, color),
+           style_off(color), s->c->url,
+           unit_span(up, (double)(clock_wall_ms() - m->start_ms) / 1000), unit_percent(cpu, used),
+           unit_bytes(rss, (double)m->resident));
+    printf("%lld dataflow%s, %lld tasks run for %lld submitted (sinks apart)\n\n",
+           (long long)m->dataflows, m->dataflows == 1 ? "" : "s", (long long)m->running,
+           (long long)m->submitted);
+}
+
+static const struct jnode *find_flow(const struct look *l, const char *name) {
+    const struct jnode *d = l ? json_list(l->flows.root, "dataflows") : NULL;
+    while (d && strcmp(json_text(d, "name"), name) != 0)
+        d = d->next;
+    return d;
+}
+
+static void add_rate(struct table *t, double v) {
+    char buf[UNIT_MAX];
+    table_add(t, v > 0 ? unit_count(buf, v < 10 ? v : (double)(int64_t)(v + 0.5)) : "-");
+    table_style(t, v > 0 ? STYLE_PLAIN : STYLE_DIM);
+}
+
+/* Draws at most `max` dataflows; returns how many lines it took. */
+static int draw_flows(const struct screen *s, int max, int width, bool color) {
+    struct table t;
+    int n = 0, left = 0;
+    table_begin(&t, "<dataflow", "<state", ">rows in/s", ">rows out/s", ">tasks", ">shared", "<",
+                NULL);
+    for (const struct jnode *d = json_list(s->b->flows.root, "dataflows"); d; d = d->next) {
+        if (n == max) {
+            left++;
+            continue;
+        }
+        n++;
+        const struct jnode *was = find_flow(s->a, json_text(d, "name"));
+        const char *state = json_text(d, "state");
+        table_add(&t, json_text(d, "name"));
+        table_style(&t, STYLE_BOLD);
+        table_add(&t, state);
+        table_style(&t, strcmp(state, "RUNNING") == 0 ? STYLE_GREEN : STYLE_RED);
+        add_rate(&t, per_second(s, json_int(d, "rows_in"), json_int(was, "rows_in")));
+        add_rate(&t, per_second(s, json_int(d, "rows_out"), json_int(was, "rows_out")));
+        table_addf(&t, "%lld", (long long)json_int(d, "tasks"));
+        table_addf(&t, "%lld", (long long)json_int(d, "shared"));
+        table_add(&t, json_text(d, "reason"));
+    }
+    table_print(&t, stdout, width, color);
+    table_end(&t);
+    if (left)
+        printf("… and %d more\n", left);
+    return n + 1 + (left > 0);
+}
+
+static void draw_tasks(const struct screen *s, int max, int width, bool color) {
+    struct table t;
+    char buf[UNIT_MAX];
+    table_begin(&t, "<task", "<type", ">rows in/s", ">rows out/s", ">ns/row", ">core", ">rejected",
+                ">lag", "<runs for", NULL);
+    for (int i = 0; i < s->nlines && i < max; i++) {
+        const struct line *l = &s->lines[i];
+        table_add(&t, l->label);
+        table_style(&t, STYLE_BOLD);
+        table_add(&t, l->type);
+        add_rate(&t, l->in);
+        add_rate(&t, l->out);
+        add_rate(&t, l->ns_row);
+        table_add(&t, unit_percent(buf, l->busy));
+        table_add(&t, l->rejected ? unit_exact(buf, (uint64_t)l->rejected) : "-");
+        table_style(&t, l->rejected ? STYLE_RED : STYLE_DIM);
+        table_add(&t, l->lag >= 0 ? unit_exact(buf, (uint64_t)l->lag) : "");
+        table_add(&t, l->users);
+        table_style(&t, l->nusers > 1 ? STYLE_GREEN : STYLE_PLAIN);
+    }
+    table_print(&t, stdout, width, color);
+    table_end(&t);
+    if (s->nlines > max)
+        printf("… and %d more\n", s->nlines - max);
+}
+
+static void draw(struct screen *s, bool live) {
+    bool color = term_color(STDOUT_FILENO);
+    int width = cmd_width(STDOUT_FILENO), height = live ? term_height(STDOUT_FILENO) - 7 : 1 << 20;
+    if (live)
+        fputs("\33[H\33[J", stdout);
+    draw_head(s, color);
+    int flows = draw_flows(s, height / 3 > 3 ? height / 3 : 3, width, color);
+    putchar('\n');
+    draw_tasks(s, height - flows > 3 ? height - flows : 3, width, color);
+    fflush(stdout);
+}
+
+static void print_json(const struct screen *s) {
+    struct sbuf o = { 0 };
+    char num[NUM_F64_MAX_LEN];
+    sbuf_adds(&o, "{\"tasks\":[");
+    for (int i = 0; i < s->nlines; i++) {
+        const struct line *l = &s->lines[i];
+        const double v[] = { l->in, l->out, l->ns_row, l->busy };
+        static const char *const names[] = { "rows_in_s", "rows_out_s", "ns_per_row", "core" };
+        sbuf_adds(&o, i ? ",{\"task\":" : "{\"task\":");
+        sbuf_json_str(&o, l->label, strlen(l->label));
+        sbuf_printf(&o, ",\"type\":\"%s\"", l->type);
+        for (int k = 0; k < 4; k++) {
+            sbuf_printf(&o, ",\"%s\":", names[k]);
+            sbuf_add(&o, num, (size_t)num_write_f64(num, v[k]));
+        }
+        sbuf_printf(&o, ",\"rejected\":%lld,\"late\":%lld,\"lag\":%lld,\"dataflows\":%d}",
+                    (long long)l->rejected, (long long)l->late, (long long)l->lag, l->nusers);
+    }
+    sbuf_adds(&o, "]}");
+    puts(sbuf_str(&o));
+    sbuf_free(&o);
+}
+
+static void show(struct cli *c, const struct look *a, const struct look *b, bool live) {
+    struct screen s = { .c = c, .a = a, .b = b };
+    s.seconds = (double)(b->metrics.taken_ns - a->metrics.taken_ns) / 1e9;
+    s.seconds = s.seconds > 0 ? s.seconds : 1e-9;
+    make_lines(&s);
+    if (c->json)
+        print_json(&s);
+    else
+        draw(&s, live);
+    arena_free(&s.arena);
+}
+
+static void pause_ms(int64_t ms) {
+    struct timespec t = { .tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000 };
+    nanosleep(&t, NULL); /* a signal ends it early */
+}
+
+static int watch(struct cli *c, struct client *cl, int64_t interval, int64_t count, bool live,
+                 struct errs *es) {
+    struct look a, b = { 0 };
+    int rc = look_take(cl, &a, es);
+    for (int64_t i = 0; rc == 0 && i < count; i++) {
+        pause_ms(i == 0 && live && interval > 300 ? 300 : interval);
+        if (atomic_load(&interrupted))
+            break;
+        rc = look_take(cl, &b, es);
+        if (rc < 0)
+            break;
+        show(c, &a, &b, live);
+        look_free(&a);
+        a = b;
+        b = (struct look){ 0 };
+    }
+    look_free(&a);
+    look_free(&b);
+    return rc;
+}
+
+int cmd_top(struct cli *c) {
+    const struct top_options *o = c->opt;
+    struct client *cl;
+    struct errs es = { 0 };
+    int rc = cmd_connect(c, &cl);
+    if (rc < 0)
+        return rc;
+    bool live = term_is(STDOUT_FILENO) && !c->json;
+    int64_t count = o->n != CLI_UNSET ? o->n : live ? INT64_MAX : 1;
+    struct sigaction sa = { .sa_handler = on_interrupt };
+    sigaction(SIGINT, &sa, NULL);
+    sigaction(SIGTERM, &sa, NULL);
+    if (live)
+        fputs("\33[?1049h\33[?25l", stdout); /* another screen, no cursor */
+    rc = watch(c, cl, o->interval == CLI_UNSET ? 1000 : o->interval, count, live, &es);
+    if (live) {
+        fputs("\33[?25h\33[?1049l", stdout);
+        fflush(stdout);
+    }
+    if (rc < 0)
+        cli_errors(c, &es);
+    errs_free(&es);
+    client_close(cl);
+    return rc;
+}

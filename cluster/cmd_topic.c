@@ -1,0 +1,346 @@
+/* Topics on a server: replay, tail, topics, dlq. */
+#include "cluster/client.h"
+#include "cluster/cmd.h"
+#include "cluster/progress.h"
+#include "cluster/replay.h"
+#include "cluster/table.h"
+#include "engine/num.h"
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- topics ---- */
+
+int cmd_topics(struct cli *c) {
+    struct client *cl;
+    struct json_doc doc;
+    int rc = cmd_connect(c, &cl);
+    if (rc < 0)
+        return rc;
+    rc = cmd_get(c, cl, "GET", "/v1/topics", NULL, &doc);
+    client_close(cl);
+    if (rc < 0 || c->json)
+        return rc;
+    struct table t;
+    char buf[UNIT_MAX];
+    table_begin(&t, "<topic", ">records", ">from", ">to", ">bytes", ">readers", "<written by",
+                NULL);
+    for (const struct jnode *d = json_list(doc.root, "topics"); d; d = d->next) {
+        int64_t begin = json_int(d, "begin"), end = json_int(d, "end");
+        const struct jnode *readers = jnode_get(d, "readers");
+        table_add(&t, json_text(d, "name"));
+        table_style(&t, STYLE_BOLD);
+        table_add(&t, unit_exact(buf, (uint64_t)(end - begin)));
+        table_add(&t, unit_exact(buf, (uint64_t)begin));
+        table_add(&t, unit_exact(buf, (uint64_t)end));
+        table_add(&t, unit_bytes(buf, (double)json_int(d, "bytes")));
+        table_add(&t, unit_exact(buf, readers && readers->type == J_ARR
+                                          ? readers->n
+                                          : (uint64_t)json_int(d, "readers")));
+        table_add(&t, json_text(d, "writer"));
+    }
+    if (t.n == 0)
+        cli_note(c, "there are no topics yet");
+    table_print(&t, stdout, cmd_width(STDOUT_FILENO), term_color(STDOUT_FILENO));
+    table_end(&t);
+    return 0;
+}
+
+/* ---- tail ---- */
+
+struct tail {
+    struct cli *c;
+    int64_t left; /* lines still to print; -1: no end */
+    bool failed;
+};
+
+static int on_tail(void *arg, const char *p, size_t len) {
+    struct tail *t = arg;
+    const char *end = p + len;
+    while (p < end && t->left != 0) {
+        const char *nl = memchr(p, '\n', (size_t)(end - p));
+        const char *to = nl ? nl + 1 : end;
+        t->failed = fwrite(p, 1, (size_t)(to - p), stdout) != (size_t)(to - p);
+        if (t->failed)
+            return 1;
+        t->left -= nl && t->left > 0;
+        p = to;
+    }
+    t->failed = fflush(stdout) != 0;
+    return t->failed || t->left == 0;
+}
+
+static const struct jnode *find_topic(const struct jnode *list, const char *name) {
+    for (; list; list = list->next)
+        if (strcmp(json_text(list, "name"), name) == 0)
+            return list;
+    return NULL;
+}
+
+/* The topics that the sinks of a dataflow write, from its text. */
+static int sink_topics(struct cli *c, const struct jnode *flow, const char **topic) {
+    struct json_doc doc;
+    struct errs es = { 0 };
+    const char *text = json_text(flow, "spec");
+    int n = 0;
+    if (json_parse(&doc, NULL, text, strlen(text), &c->arena, &es) == 0)
+        for (const struct jnode *t = json_list(doc.root, "tasks"); t; t = t->next) {
+            const char *name = json_text(jnode_get(t, "config"), "topic");
+            if (strcmp(json_text(t, "type"), "sink") == 0 && *name && n++ == 0)
+                *topic = name;
+        }
+    errs_free(&es);
+    return n;
+}
+
+/* A topic by name, or the one that the dataflow of that name writes. */
+static int tail_topic(struct cli *c, struct client *cl, const struct jnode *topics,
+                      const char **topic) {
+    struct errs es = { 0 };
+    struct err e;
+    struct json_doc flow;
+    const char *name = c->args[0];
+    *topic = name;
+    if (find_topic(topics, name))
+        return 0;
+    const char *path =
+        arena_printf(&c->arena, "/v1/dataflows/%s", client_escape(cl, name, &c->arena));
+    int rc = client_json(cl, "GET", path, NULL, &c->arena, &flow, &es), n = 0;
+    if (rc == 0)
+        n = sink_topics(c, flow.root, topic);
+    if (rc == ERR_NOTFOUND)
+        rc = err_set(&e, ERR_NOTFOUND,
+                     "no topic and no dataflow has the name '%s'; `braid topics` "
+                     "and `braid ls` list them",
+                     name);
+    else if (rc == 0 && n == 0)
+        rc = err_set(&e, ERR_INPUT, "dataflow '%s' writes no topic", name);
+    else if (rc == 0 && n > 1)
+        rc = err_set(&e, ERR_INPUT,
+                     "dataflow '%s' writes %d topics; name one of them (`braid "
+                     "show %s --json` has them)",
+                     name, n, name);
+    else if (rc < 0)
+        cli_errors(c, &es);
+    if (rc < 0 && es.n == 0)
+        cli_error(c, &e);
+    else if (rc == ERR_NOTFOUND)
+        cli_error(c, &e);
+    errs_free(&es);
+    return rc;
+}
+
+/* Where to begin and how many: by default the last ten; with --follow no end. */
+static int tail_range(struct cli *c, const struct tail_options *o, const struct jnode *topic,
+                      int64_t *from, int64_t *count) {
+    int64_t begin = json_int(topic, "begin"), end = json_int(topic, "end");
+    int64_t n = o->n == CLI_UNSET ? 10 : o->n;
+    *count = o->follow ? o->n == CLI_UNSET || !o->from ? -1 : n : n;
+    *from = end - n > begin ? end - n : begin;
+    if (!o->from)
+        return 0;
+    if (strcmp(o->from, "earliest") == 0)
+        *from = begin;
+    else if (strcmp(o->from, "latest") == 0)
+        *from = end;
+    else if (num_i64_whole(o->from, o->from + strlen(o->from), from) < 0 || *from < 0)
+        return cli_usage(c, "--from is an offset, earliest or latest, not '%s'", o->from);
+    if (o->n == CLI_UNSET && !o->follow)
+        *count = end > *from ? end - *from : 0;
+    return 0;
+}
+
+int cmd_tail(struct cli *c) {
+    const struct tail_options *o = c->opt;
+    struct client *cl;
+    struct json_doc topics;
+    struct errs es = { 0 };
+    const char *name;
+    int64_t from = 0, count = 0;
+    int rc = cmd_connect(c, &cl);
+    if (rc < 0)
+        return rc;
+    rc = client_json(cl, "GET", "/v1/topics", NULL, &c->arena, &topics, &es);
+    if (rc < 0)
+        cli_errors(c, &es);
+    else
+        rc = tail_topic(c, cl, json_list(topics.root, "topics"), &name);
+    if (rc == 0)
+        rc = tail_range(c, o, find_topic(json_list(topics.root, "topics"), name), &from, &count);
+    if (rc == 0 && count != 0) {
+        struct tail t = { .c = c, .left = count };
+        const char *limit = count > 0 ? arena_printf(&c->arena, "&max=%lld", (long long)count) : "";
+        const char *path = arena_printf(&c->arena, "/v1/topics/%s/records?from=%lld%s&format=%s%s",
+                                        client_escape(cl, name, &c->arena), (long long)from, limit,
+                                        c->json ? "json" : "raw", o->follow ? "&follow=1" : "");
+        rc = client_stream(cl, path, on_tail, &t, &es);
+        if (rc < 0)
+            cli_errors(c, &es);
+        else if (t.failed)
+            rc = ERR_SYSTEM;
+    }
+    errs_free(&es);
+    client_close(cl);
+    return rc;
+}
+
+/* ---- dlq ---- */
+
+static void print_dead(const struct jnode *d, bool color) {
+    char at[NUM_TIME_MAX_LEN + 1];
+    const struct jnode *row = jnode_get(d, "row");
+    at[time_write(at, json_int(d, "time"))] = '\0';
+    printf("%s%s%s  %s  %s%s%s: %s\n", style_on(STYLE_DIM, color), at, style_off(color),
+           json_text(row, "task"), style_on(STYLE_RED, color), json_text(row, "code"),
+           style_off(color), json_text(row, "reason"));
+    const char *text = json_text(row, "record");
+    bool hex = !*text && *json_text(row, "record_hex");
+    if (hex)
+        text = json_text(row, "record_hex");
+    int len = (int)strlen(text);
+    if (*json_text(row, "topic"))
+        printf("    %s offset %lld: ", json_text(row, "topic"), (long long)json_int(row, "offset"));
+    printf("%s%.*s%s\n", hex ? "(hex) " : "", len > 400 ? 400 : len, text, len > 400 ? "…" : "");
+}
+
+int cmd_dlq(struct cli *c) {
+    const struct tail_options *o = c->opt;
+    struct client *cl;
+    struct json_doc doc;
+    int rc = cmd_connect(c, &cl);
+    if (rc < 0)
+        return rc;
+    const char *path = arena_printf(&c->arena, "/v1/dlq?dataflow=%s&max=%lld",
+                                    client_escape(cl, c->args[0], &c->arena),
+                                    (long long)(o->n == CLI_UNSET ? 10 : o->n));
+    rc = cmd_get(c, cl, "GET", path, NULL, &doc);
+    client_close(cl);
+    if (rc < 0 || c->json)
+        return rc;
+    const struct jnode *d = json_list(doc.root, "records");
+    if (!d)
+        cli_note(c, "no dead letters of %s", c->args[0]);
+    for (; d; d = d->next)
+        print_dead(d, term_color(STDOUT_FILENO));
+    return 0;
+}
+
+/* ---- replay ---- */
+
+struct replaying {
+    struct progress bar;
+    struct cli *c;
+    bool told;
+};
+
+static void on_progress(void *arg, int64_t records, int64_t bytes, int64_t behind_ms,
+                        const char *trouble) {
+    struct replaying *r = arg;
+    if (!trouble) {
+        progress_update(&r->bar, records, bytes, behind_ms);
+        r->told = false;
+        return;
+    }
+    char text[300];
+    snprintf(text, sizeof text, "%.200s; trying again", trouble);
+    progress_say(&r->bar, text);
+    if (!r->bar.on && !r->told)
+        cli_note(r->c, "braid: %s", text);
+    r->told = true;
+}
+
+static void on_interrupt(int sig) {
+    (void)sig;
+    replay_stop();
+}
+
+static void print_replayed(struct cli *c, const char *title, const struct replay_totals *t,
+                           bool scheduled) {
+    char a[UNIT_MAX], b[UNIT_MAX], s[UNIT_MAX], d[UNIT_MAX], e[UNIT_MAX], f[UNIT_MAX];
+    double seconds = (double)(t->ns > 0 ? t->ns : 1) / 1e9;
+    if (c->json) {
+        printf("{\"records\":%lld,\"bytes\":%lld,\"posts\":%lld,\"repeated\":%lld,\"first\":%lld,"
+               "\"next\":%lld,\"behind_ms_max\":%lld,\"ns\":%lld}\n",
+               (long long)t->records, (long long)t->bytes, (long long)t->posts,
+               (long long)t->repeated, (long long)t->first, (long long)t->next,
+               (long long)t->behind_ms_max, (long long)t->ns);
+        return;
+    }
+    fprintf(stderr, "%s: %s records, %s in %s (%s/s, %s/s)", title,
+            unit_exact(a, (uint64_t)t->records), unit_bytes(b, (double)t->bytes),
+            unit_span(s, seconds), unit_count(d, (double)t->records / seconds),
+            unit_bytes(e, (double)t->bytes / seconds));
+    if (scheduled)
+        fprintf(stderr, ", at most %s behind schedule", unit_ns(f, (double)t->behind_ms_max * 1e6));
+    if (t->repeated)
+        fprintf(stderr, ", %lld posts sent again", (long long)t->repeated);
+    fputc('\n', stderr);
+}
+
+static int replay_conf(struct cli *c, const struct replay_options *o, struct dataset_conf *d) {
+    int rc = cmd_dataset_conf(c, &o->data, d);
+    if (rc < 0)
+        return rc;
+    d->source = strcmp(c->args[0], "-") == 0 ? "/dev/stdin" : c->args[0];
+    d->rate = isnan(o->rate) ? 0 : o->rate;
+    d->speed = isnan(o->speed) ? 0 : o->speed;
+    if (!o->topic)
+        return cli_usage(c, "say where to: --topic T");
+    if (d->rate > 0 && d->speed > 0)
+        return cli_usage(c, "either --rate or --speed, not both");
+    return 0;
+}
+
+static int replay_opened(struct cli *c, const struct replay_options *o, struct dataset *ds,
+                         bool scheduled) {
+    struct replaying r = { .c = c };
+    struct replay_totals t;
+    struct errs es = { 0 };
+    struct client *cl;
+    int rc = cmd_connect(c, &cl);
+    if (rc < 0)
+        return rc;
+    const char *title = arena_printf(&c->arena, "%s -> %s", c->args[0], o->topic);
+    int64_t total = dataset_total(ds), limit = o->limit == CLI_UNSET ? 0 : o->limit;
+    if (limit && (total < 0 || total > limit))
+        total = limit;
+    progress_begin(&r.bar, title, total, o->quiet || c->json);
+    struct replay_conf conf = { .client = cl,
+                                .data = ds,
+                                .topic = o->topic,
+                                .producer = o->producer,
+                                .first_seq = 1,
+                                .retry_ms = o->retry == CLI_UNSET ? 30000 : o->retry * 1000,
+                                .limit = limit,
+                                .scheduled = scheduled,
+                                .tell = on_progress,
+                                .arg = &r };
+    struct sigaction sa = { .sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND };
+    sigaction(SIGINT, &sa, NULL);
+    rc = replay_all(&conf, &t, &es);
+    progress_end(&r.bar);
+    if (rc < 0)
+        cli_errors(c, &es);
+    if (c->json || (!o->quiet && (rc == 0 || t.records > 0)))
+        print_replayed(c, title, &t, scheduled);
+    errs_free(&es);
+    client_close(cl);
+    return rc;
+}
+
+int cmd_replay(struct cli *c) {
+    const struct replay_options *o = c->opt;
+    struct dataset_conf conf;
+    struct dataset *ds;
+    struct err e = ERR_INIT;
+    int rc = replay_conf(c, o, &conf);
+    if (rc < 0)
+        return rc;
+    if (dataset_open(&ds, &conf, &e) < 0)
+        return cli_error(c, &e);
+    rc = replay_opened(c, o, ds, conf.rate > 0 || conf.speed > 0);
+    dataset_close(ds);
+    return rc;
+}
