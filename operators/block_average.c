@@ -157,7 +157,7 @@ static void block_process(void *self, struct op_ctx *x, int port, const struct b
         uint32_t r = batch_row(b, i);
         bool created;
         double *list = keyed_edit(&keyed, i, &created);
-        uint32_t *len = (uint32_t *)(list + (size_t)s->nfields * s->window);
+        uint32_t *len = (void *)(list + (size_t)s->nfields * s->window);
         uint32_t *rows = len + s->nfields;
         for (int k = 0; k < s->nfields; k++) {
             const struct column *c = &b->cols[s->fields[k]];

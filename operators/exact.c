@@ -26,7 +26,7 @@ static int add_part(double *part, int n, double x) {
 }
 
 static double sum_expansion(const double *v, int n) {
-    double part[PARTS];
+    double part[PARTS] = { 0 };
     int m = 0;
     for (int i = 0; i < n; i++) {
         m = add_part(part, m, v[i]);

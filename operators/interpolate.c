@@ -115,7 +115,8 @@ static inline double *list_of(const struct interpolate_self *s, void *value, int
     return (double *)value + (size_t)i * (size_t)s->window;
 }
 static inline uint32_t *length_of(const struct interpolate_self *s, void *value, int i) {
-    return (uint32_t *)((double *)value + (size_t)s->n * (size_t)s->window) + i;
+    uint32_t *length = (void *)((double *)value + (size_t)s->n * (size_t)s->window);
+    return length + i;
 }
 
 static inline void remember(const struct interpolate_self *s, void *value, int i, double v) {

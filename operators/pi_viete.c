@@ -137,7 +137,10 @@ static void pi_process(void *self, struct op_ctx *x, int port, const struct batc
     struct column *cols = ARENA_ARRAY(x->arena, struct column, s->schema->n);
     for (int k = 0; k < s->schema->n; k++) {
         int from = s->source[port][k];
-        cols[k] = from < 0 ? (struct column){ .f64 = v } : b->cols[from];
+        if (from < 0)
+            cols[k] = (struct column){ .f64 = v };
+        else
+            cols[k] = b->cols[from];
     }
     struct batch *out = batch_copy(x->arena, b);
     out->schema = s->schema;

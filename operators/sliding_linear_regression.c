@@ -130,7 +130,7 @@ static void slr_process(void *self, struct op_ctx *x, int port, const struct bat
         uint32_t r = batch_row(b, i);
         bool created;
         double *list = keyed_edit(&keyed, i, &created);
-        uint32_t *count = (uint32_t *)(list + s->train);
+        uint32_t *count = (void *)(list + s->train);
         if (!column_null(in, r)) {
             double v = rows_f64(in, b->schema->f[s->field].type, r);
             uint32_t have = *count < s->train ? *count : s->train;

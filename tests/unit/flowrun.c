@@ -1,7 +1,6 @@
 #include "tests/unit/flowrun.h"
 #include "cluster/flowfile.h"
 #include "operators/all.h"
-#include "tests/unit/world.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -89,15 +88,32 @@ void flowrun_file(struct flowrun *r, const char *file, const struct dataset_conf
     arena_free(&a);
 }
 
+/* Files are named from the repository's root; their bytes live as long as the spec. */
+static int read_file(void *user, const char *name, struct file *f, struct err *e) {
+    FILE *in = fopen(name, "rb");
+    if (!in)
+        return err_set(e, ERR_NOTFOUND, "no file %s", name);
+    size_t cap = 1 << 20;
+    char *data = arena_alloc(user, cap);
+    f->data = data;
+    f->len = fread(data, 1, cap, in);
+    fclose(in);
+    assert_true(f->len < cap);
+    snprintf(f->hash, sizeof f->hash, "%016llx",
+             (unsigned long long)state_hash(data, (uint32_t)f->len));
+    return 0;
+}
+
 void flowrun_text(struct flowrun *r, const char *text, const struct dataset_conf *data,
                   uint32_t batch) {
     struct arena a = { 0 };
     struct spec s;
     struct errs es = { 0 };
+    struct spec_env env = { .user = &a, .file = read_file };
     *r = (struct flowrun){ 0 };
     if (!ops_count)
         operators_init();
-    if (spec_parse(&s, "test.json", text, strlen(text), &world_env, &a, &es, NULL) < 0)
+    if (spec_parse(&s, "test.json", text, strlen(text), &env, &a, &es, NULL) < 0)
         fail_errors("test.json", &es);
     run_spec(r, &s, data, batch);
     errs_free(&es);
