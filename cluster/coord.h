@@ -1,0 +1,67 @@
+/* The coordinator: owns the plan, the log, the uploaded files and the executor of one process, and
+ * carries every change of the plan through them.
+ *
+ * A change is planned, its topics are made, the executor grafts it and writes the plan records into
+ * the epoch in which it takes effect (journal.h), and it counts once that epoch is durable; on any
+ * failure before that nothing of it remains. One change at a time.
+ *
+ * Locks, in this order: `change` (held while a change is on its way, which may last as long as the
+ * disk is full), `plan` (held for microseconds; readers take only this one). The executor thread
+ * takes neither: what it reports is left in a list of its own (`freed`). Any thread may call any
+ * function here but coord_open and coord_close. */
+#ifndef BRAID_COORD_H
+#define BRAID_COORD_H
+#include "cluster/filestore.h"
+#include "cluster/journal.h"
+#include "engine/executor.h"
+
+enum { COORD_SPECS_MAX = 1000 /* dataflows of one submit */ };
+
+struct coord;
+struct coord_conf {
+    const char *dir; /* made when absent */
+    enum log_durability durability;
+    int64_t segment_bytes;         /* 0: the log's default */
+    int64_t producers;             /* 0: 65536; see ingest.h */
+    const struct log_files *files; /* NULL: the real ones */
+    bool threadless;               /* tests: the caller drives the executor itself */
+};
+/* Opens the directory, brings back every dataflow with its instances and state, and starts the
+ * executor. On success e->text may hold a note for the operator (log.h). */
+int coord_open(struct coord **c, const struct coord_conf *conf, struct err *e);
+/* From now on calls that wait for a commit of a change return ERR_SYSTEM. */
+void coord_stopping(struct coord *c);
+/* Drains to a cut, commits it, closes the log. No other call may run. */
+void coord_close(struct coord *c);
+
+struct log *coord_log(struct coord *c);
+struct filestore *coord_files(struct coord *c);
+struct executor *coord_executor(struct coord *c);
+struct events *coord_events(struct coord *c);
+struct ingest *coord_ingest(struct coord *c);
+
+/* One dataflow to submit; borrowed. */
+struct coord_spec {
+    const char *file; /* for messages; "" */
+    const char *text;
+    size_t len;
+    int nfiles, nvars;
+    const struct journal_pair *files; /* name as the config writes it -> hash */
+    const struct journal_pair *vars;  /* ${NAME} -> value */
+};
+/* All of them join at one cut, or none. Appends the answer of POST /v1/dataflows to `out`; returns
+ * after the commit, or after planning when `dry`. Errors are in `es`. */
+int coord_submit(struct coord *c, const struct coord_spec *specs, int n, bool dry,
+                 struct sbuf *out, struct errs *es);
+/* Appends the answer of DELETE /v1/dataflows/NAME to `out`. `drain` is refused (ERR_INPUT): the
+ * engine cannot yet end a stream for some of its readers only. */
+int coord_remove(struct coord *c, const char *name, bool drain, struct sbuf *out, struct err *e);
+/* Whether a running dataflow reads or writes the topic (or appends to it, *append), for deciding
+ * who may delete it or write to it. `name` receives one such dataflow. */
+struct coord_topic_use {
+    int readers, writers;
+    bool append; /* every writer is an appending one */
+    char name[128];
+};
+void coord_topic_use(struct coord *c, const char *topic, struct coord_topic_use *use);
+#endif

@@ -1,0 +1,366 @@
+#include "cluster/ingest.h"
+#include "engine/clock.h"
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+enum { SLOTS_FIRST = 256, VALUE_LEN = 24, KEY_MAX = 1 + LOG_NAME_MAX + 1 + INGEST_NAME_MAX };
+
+struct producer {
+    int64_t seq, offset, count; /* of the last post; seq -1: none yet */
+    bool busy;                  /* a post is being committed */
+    int waiting;                /* posts waiting for it */
+    struct producer *next;      /* hash chain */
+    struct producer *older, *newer;
+    uint32_t klen;
+    char key[]; /* 'I' topic NUL producer: the state key */
+};
+struct ingest {
+    struct log *log;
+    int64_t max;
+    pthread_mutex_t mutex;
+    pthread_cond_t cond; /* some producer is no longer busy */
+    struct producer **slot;
+    uint32_t mask;
+    int64_t n;
+    struct producer *oldest, *newest;
+};
+
+/* ---- bodies ---- */
+
+static struct log_buf *open_buf(struct ingest_rows *rows) {
+    if (rows->nbufs && rows->buf[rows->nbufs - 1]->values_len < LOG_BUF_BYTES)
+        return rows->buf[rows->nbufs - 1];
+    if (rows->nbufs == INGEST_BUFS_MAX)
+        return NULL;
+    return rows->buf[rows->nbufs++] = log_buf_new();
+}
+
+static int add_row(struct ingest_rows *rows, const char *p, size_t len, struct err *e) {
+    struct log_buf *b = len <= LOG_RECORD_MAX ? open_buf(rows) : NULL;
+    if (!b)
+        return err_set(e, ERR_INPUT, "record %lld is too large", (long long)rows->n + 1);
+    char *room = log_buf_room(b, len);
+    if (len)
+        memcpy(room, p, len);
+    log_buf_end(b, len);
+    rows->n++;
+    return 0;
+}
+
+static int seal(struct ingest_rows *rows, int rc) {
+    for (int i = 0; i < rows->nbufs && rc == 0; i++)
+        log_buf_seal(rows->buf[i]);
+    if (rc < 0)
+        ingest_rows_free(rows);
+    return rc;
+}
+
+int ingest_lines(struct ingest_rows *rows, const char *text, size_t len, struct err *e) {
+    const char *p = text, *end = text + len;
+    int rc = 0;
+    *rows = (struct ingest_rows){ 0 };
+    if (len > INGEST_BODY_MAX)
+        return err_set(e, ERR_INPUT, "at most %d bytes are taken at once", INGEST_BODY_MAX);
+    while (p < end && rc == 0) {
+        const char *nl = memchr(p, '\n', (size_t)(end - p));
+        const char *stop = nl ? nl : end;
+        rc = add_row(rows, p, (size_t)(stop - p) - (nl && stop > p && stop[-1] == '\r'), e);
+        p = nl ? nl + 1 : end;
+    }
+    return seal(rows, rc);
+}
+
+int ingest_lengths(struct ingest_rows *rows, const char *data, size_t len, struct err *e) {
+    size_t at = 0;
+    int rc = 0;
+    *rows = (struct ingest_rows){ 0 };
+    if (len > INGEST_BODY_MAX)
+        return err_set(e, ERR_INPUT, "at most %d bytes are taken at once", INGEST_BODY_MAX);
+    while (at < len && rc == 0) {
+        const unsigned char *u = (const unsigned char *)data + at;
+        uint32_t n = 0;
+        if (len - at >= 4)
+            n = u[0] | (uint32_t)u[1] << 8 | (uint32_t)u[2] << 16 | (uint32_t)u[3] << 24;
+        if (len - at < 4 || n > len - at - 4) {
+            rc = err_set(e, ERR_INPUT,
+                         "byte %zu: record %lld is cut off: a record is 4 bytes of length, "
+                         "little-endian, and as many bytes",
+                         at, (long long)rows->n + 1);
+            e->offset = (long)at;
+            break;
+        }
+        rc = add_row(rows, data + at + 4, n, e);
+        at += 4 + (size_t)n;
+    }
+    return seal(rows, rc);
+}
+
+void ingest_rows_free(struct ingest_rows *rows) {
+    for (int i = 0; i < rows->nbufs; i++)
+        log_buf_unref(rows->buf[i]);
+    rows->nbufs = 0;
+}
+
+/* ---- producers ---- */
+
+bool ingest_producer_valid(const char *s) {
+    size_t n = strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:-");
+    return n > 0 && n <= INGEST_NAME_MAX && !s[n];
+}
+
+static struct producer **slot_of(struct ingest *in, const char *key, uint32_t klen) {
+    struct producer **p = &in->slot[XXH3_64bits(key, klen) & in->mask];
+    while (*p && ((*p)->klen != klen || memcmp((*p)->key, key, klen) != 0))
+        p = &(*p)->next;
+    return p;
+}
+
+static void unlist(struct ingest *in, struct producer *p) {
+    *(p->older ? &p->older->newer : &in->oldest) = p->newer;
+    *(p->newer ? &p->newer->older : &in->newest) = p->older;
+}
+
+static void list_newest(struct ingest *in, struct producer *p) {
+    p->newer = NULL;
+    p->older = in->newest;
+    *(in->newest ? &in->newest->newer : &in->oldest) = p;
+    in->newest = p;
+}
+
+static void grow(struct ingest *in) {
+    struct producer **old = in->slot;
+    uint32_t n = in->mask + 1;
+    in->mask = 2 * n - 1;
+    in->slot = calloc(2 * (size_t)n, sizeof *in->slot);
+    if (!in->slot)
+        abort();
+    for (uint32_t i = 0; i < n; i++)
+        for (struct producer *p = old[i], *next; p; p = next) {
+            next = p->next;
+            p->next = NULL;
+            *slot_of(in, p->key, p->klen) = p;
+        }
+    free(old);
+}
+
+static struct producer *add(struct ingest *in, const char *key, uint32_t klen) {
+    if (in->n > in->mask)
+        grow(in);
+    struct producer *p = calloc(1, sizeof *p + klen);
+    if (!p)
+        abort();
+    p->seq = -1;
+    p->klen = klen;
+    memcpy(p->key, key, klen);
+    *slot_of(in, key, klen) = p;
+    list_newest(in, p);
+    in->n++;
+    return p;
+}
+
+static void drop(struct ingest *in, struct producer *p) {
+    *slot_of(in, p->key, p->klen) = p->next;
+    unlist(in, p);
+    in->n--;
+    free(p);
+}
+
+static uint32_t make_key(char key[KEY_MAX], const char *topic, const char *producer) {
+    size_t t = strnlen(topic, LOG_NAME_MAX), n = strnlen(producer, INGEST_NAME_MAX);
+    key[0] = 'I';
+    memcpy(key + 1, topic, t);
+    key[1 + t] = '\0';
+    memcpy(key + 2 + t, producer, n);
+    return (uint32_t)(2 + t + n);
+}
+
+static int load(void *arg, const void *key, uint32_t klen, const void *value, uint32_t vlen) {
+    struct ingest *in = arg;
+    int64_t v[3];
+    if (vlen != VALUE_LEN)
+        return 0;
+    memcpy(v, value, sizeof v);
+    struct producer *p = add(in, key, klen);
+    p->seq = v[0];
+    p->offset = v[1];
+    p->count = v[2];
+    return 0;
+}
+
+int ingest_open(struct ingest **out, struct log *log, int64_t producers, struct err *e) {
+    struct ingest *in = calloc(1, sizeof *in);
+    if (!in || !(in->slot = calloc(SLOTS_FIRST, sizeof *in->slot)))
+        abort();
+    in->log = log;
+    in->max = producers ? producers : 65536;
+    in->mask = SLOTS_FIRST - 1;
+    pthread_mutex_init(&in->mutex, NULL);
+    pthread_cond_init(&in->cond, NULL);
+    int rc = log_state_each(log, "I", 1, load, in, e);
+    if (rc < 0) {
+        ingest_close(in);
+        return rc;
+    }
+    *out = in;
+    return 0;
+}
+
+void ingest_close(struct ingest *in) {
+    if (!in)
+        return;
+    while (in->oldest)
+        drop(in, in->oldest);
+    pthread_mutex_destroy(&in->mutex);
+    pthread_cond_destroy(&in->cond);
+    free(in->slot);
+    free(in);
+}
+
+int64_t ingest_producers(struct ingest *in) {
+    pthread_mutex_lock(&in->mutex);
+    int64_t n = in->n;
+    pthread_mutex_unlock(&in->mutex);
+    return n;
+}
+
+/* ---- posts ---- */
+
+/* Appends and commits; with a producer its new state goes along. */
+static int commit(struct ingest *in, const char *topic, const struct producer *p, int64_t seq,
+                  const char *evict, uint32_t evict_len, const struct ingest_rows *rows,
+                  int64_t *first, struct err *e) {
+    struct log_epoch *ep = log_epoch_begin(in->log);
+    struct log_topic_info info;
+    int64_t now = clock_wall_ms(), offset[INGEST_BUFS_MAX];
+    int rc = log_topic_info(in->log, topic, &info, e);
+    for (int i = 0; i < rows->nbufs && rc == 0; i++)
+        if ((rc = log_epoch_append(ep, topic, 0, rows->buf[i], now, &offset[i])) < 0)
+            err_set(e, rc, "the records do not fit into one commit");
+    /* The offset is known only after the commit: not part of the state. */
+    if (rc == 0 && p) {
+        int64_t v[3] = { seq, -1, rows->n };
+        log_epoch_state(ep, p->key, p->klen, v, VALUE_LEN);
+    }
+    if (rc == 0 && evict_len)
+        log_epoch_state(ep, evict, evict_len, NULL, 0);
+    if (rc < 0) {
+        log_epoch_drop(ep);
+        return rc;
+    }
+    enum log_outcome o = log_commit_wait(ep, NULL, e);
+    if (o == LOG_COMMITTED) {
+        *first = rows->nbufs ? offset[0] : info.end;
+        return 0;
+    }
+    if (o == LOG_ABORTED && e->code == 0)
+        err_set(e, ERR_SYSTEM, "the commit was refused");
+    return e->code ? e->code : err_set(e, ERR_SYSTEM, "it is unknown whether the commit happened");
+}
+
+/* The producer, no longer busy, as the newest. Under the mutex, which is given up while waiting. */
+static struct producer *acquire(struct ingest *in, const char *key, uint32_t klen) {
+    for (;;) {
+        struct producer *p = *slot_of(in, key, klen);
+        if (!p)
+            p = add(in, key, klen);
+        if (!p->busy) {
+            unlist(in, p);
+            list_newest(in, p);
+            return p;
+        }
+        p->waiting++;
+        pthread_cond_wait(&in->cond, &in->mutex);
+        p->waiting--;
+    }
+}
+
+/* Beyond the limit the oldest that nobody is using goes; returns the length of its key. */
+static uint32_t evict(struct ingest *in, const struct producer *keep, char key[KEY_MAX]) {
+    struct producer *p = in->n > in->max ? in->oldest : NULL;
+    while (p && (p->busy || p->waiting || p == keep))
+        p = p->newer;
+    if (!p)
+        return 0;
+    uint32_t klen = p->klen;
+    memcpy(key, p->key, klen);
+    drop(in, p);
+    return klen;
+}
+
+/* A number that the producer has used before. */
+static bool repeated(const struct producer *p, int64_t seq, struct ingest_answer *a) {
+    if (seq > p->seq)
+        return false;
+    bool last = seq == p->seq;
+    *a = (struct ingest_answer){ last ? p->offset : -1, last ? p->count : 0, true };
+    return true;
+}
+
+static int post_numbered(struct ingest *in, const char *topic, const char *producer, int64_t seq,
+                         const struct ingest_rows *rows, struct ingest_answer *a, struct err *e) {
+    char key[KEY_MAX], gone[KEY_MAX];
+    uint32_t klen = make_key(key, topic, producer);
+    pthread_mutex_lock(&in->mutex);
+    struct producer *p = acquire(in, key, klen);
+    if (repeated(p, seq, a)) {
+        pthread_mutex_unlock(&in->mutex);
+        return 0;
+    }
+    p->busy = true;
+    uint32_t gone_len = evict(in, p, gone);
+    pthread_mutex_unlock(&in->mutex);
+    *a = (struct ingest_answer){ .count = rows->n };
+    int rc = commit(in, topic, p, seq, gone, gone_len, rows, &a->offset, e);
+    pthread_mutex_lock(&in->mutex);
+    p->busy = false;
+    if (rc == 0) {
+        p->seq = seq;
+        p->offset = a->offset;
+        p->count = rows->n;
+    } else if (p->seq < 0 && p->waiting == 0) {
+        drop(in, p);
+    }
+    pthread_cond_broadcast(&in->cond);
+    pthread_mutex_unlock(&in->mutex);
+    return rc;
+}
+
+int ingest_post(struct ingest *in, const char *topic, const char *producer, int64_t seq,
+                const struct ingest_rows *rows, struct ingest_answer *a, struct err *e) {
+    if (producer)
+        return post_numbered(in, topic, producer, seq, rows, a, e);
+    *a = (struct ingest_answer){ .count = rows->n };
+    if (rows->n == 0) { /* nothing to commit, but the topic must be there */
+        struct log_topic_info info;
+        int rc = log_topic_info(in->log, topic, &info, e);
+        a->offset = rc == 0 ? info.end : -1;
+        return rc;
+    }
+    return commit(in, topic, NULL, 0, NULL, 0, rows, &a->offset, e);
+}
+
+int ingest_forget(struct ingest *in, const char *topic, struct err *e) {
+    struct log_epoch *ep = log_epoch_begin(in->log);
+    size_t len = strlen(topic);
+    int n = 0;
+    pthread_mutex_lock(&in->mutex);
+    for (struct producer *p = in->oldest, *next; p; p = next) {
+        next = p->newer;
+        if (p->klen < 2 + len || memcmp(p->key + 1, topic, len + 1) != 0)
+            continue;
+        log_epoch_state(ep, p->key, p->klen, NULL, 0);
+        n++;
+        p->seq = -1;
+        if (!p->busy && !p->waiting)
+            drop(in, p);
+    }
+    pthread_mutex_unlock(&in->mutex);
+    if (n == 0) {
+        log_epoch_drop(ep);
+        return 0;
+    }
+    return log_commit_wait(ep, NULL, e) == LOG_COMMITTED ? 0 : ERR_SYSTEM;
+}

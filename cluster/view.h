@@ -1,0 +1,32 @@
+/* The coordinator's state as JSON and text: the bodies of the HTTP API. Everything is appended to
+ * `out`. Functions that take no plan_lock themselves say so. Any thread. */
+#ifndef BRAID_VIEW_H
+#define BRAID_VIEW_H
+#include "cluster/coord.h"
+
+struct flow;
+enum view_form { VIEW_JSON, VIEW_DOT, VIEW_TEXT };
+
+/* Under plan_lock: one dataflow of the answer to a submit. `cut` tells what this submit started; of
+ * a dry run offsets are not known yet. */
+void view_submitted(struct coord *c, const struct flow *f, uint64_t cut, bool dry,
+                    struct sbuf *out);
+/* Under plan_lock, before the removal: what of it stays, and who keeps it. */
+void view_removed(struct coord *c, const struct flow *f, struct sbuf *out);
+
+void view_list(struct coord *c, struct sbuf *out);
+int view_show(struct coord *c, const char *name, struct sbuf *out, struct err *e);
+int view_explain(struct coord *c, const char *name, struct sbuf *out, struct err *e);
+void view_graph(struct coord *c, enum view_form form, struct sbuf *out);
+void view_topics(struct coord *c, struct sbuf *out);
+int view_dlq(struct coord *c, const char *dataflow, int64_t max, struct sbuf *out, struct err *e);
+void view_workers(struct coord *c, struct sbuf *out);
+void view_metrics(struct coord *c, struct sbuf *out);
+
+/* States of dataflows; for watchers that report changes. */
+enum flow_state { FLOW_RUNNING, FLOW_DEGRADED, FLOW_FAILED };
+extern const char *const flow_state_words[];
+void view_states(struct coord *c,
+                 void (*each)(void *arg, const char *name, enum flow_state s, const char *reason),
+                 void *arg);
+#endif
