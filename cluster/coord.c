@@ -14,6 +14,10 @@
 
 enum { HISTORY_SLOTS = 64, SECRET_MAX = 64 << 10 };
 
+void coord_conf(struct coord *c, struct coord_conf *conf) {
+    *conf = c->conf;
+    conf->dir = c->dir;
+}
 struct log *coord_log(struct coord *c) {
     return c->log;
 }
@@ -209,14 +213,11 @@ void coord_topic_use(struct coord *c, const char *name, struct coord_topic_use *
     *use = (struct coord_topic_use){ .append = true };
     coord_lock(c);
     struct topic *t = model_topic(c->plan, name);
-    for (const struct inst *in = t->readers; in; in = in->topic_next) {
-        use->readers++;
-        snprintf(use->name, sizeof use->name, "%s", in->uses ? in->uses->flow->name : "?");
-    }
-    for (const struct inst *in = t->writers; in; in = in->topic_next) {
-        use->writers++;
+    for (const struct inst *in = t->readers; in; in = in->topic_next, use->readers++)
+        snprintf(use->reader, sizeof use->reader, "%s", in->uses ? in->uses->flow->name : "?");
+    for (const struct inst *in = t->writers; in; in = in->topic_next, use->writers++) {
         use->append &= in->append;
-        snprintf(use->name, sizeof use->name, "%s", in->uses ? in->uses->flow->name : "?");
+        snprintf(use->writer, sizeof use->writer, "%s", in->uses ? in->uses->flow->name : "?");
     }
     model_topic_done(c->plan, t);
     coord_unlock(c);

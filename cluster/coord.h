@@ -34,6 +34,7 @@ void coord_stopping(struct coord *c);
 /* Drains to a cut, commits it, closes the log. No other call may run. */
 void coord_close(struct coord *c);
 
+void coord_conf(struct coord *c, struct coord_conf *conf); /* as it was opened */
 struct log *coord_log(struct coord *c);
 struct filestore *coord_files(struct coord *c);
 struct executor *coord_executor(struct coord *c);
@@ -51,17 +52,16 @@ struct coord_spec {
 };
 /* All of them join at one cut, or none. Appends the answer of POST /v1/dataflows to `out`; returns
  * after the commit, or after planning when `dry`. Errors are in `es`. */
-int coord_submit(struct coord *c, const struct coord_spec *specs, int n, bool dry,
-                 struct sbuf *out, struct errs *es);
+int coord_submit(struct coord *c, const struct coord_spec *specs, int n, bool dry, struct sbuf *out,
+                 struct errs *es);
 /* Appends the answer of DELETE /v1/dataflows/NAME to `out`. `drain` is refused (ERR_INPUT): the
  * engine cannot yet end a stream for some of its readers only. */
 int coord_remove(struct coord *c, const char *name, bool drain, struct sbuf *out, struct err *e);
-/* Whether a running dataflow reads or writes the topic (or appends to it, *append), for deciding
- * who may delete it or write to it. `name` receives one such dataflow. */
+/* Which running tasks read or write a topic: for deciding who may delete it or write to it. */
 struct coord_topic_use {
     int readers, writers;
-    bool append; /* every writer is an appending one */
-    char name[128];
+    bool append;                   /* every writer is an appending one */
+    char reader[128], writer[128]; /* a dataflow that does; "" */
 };
 void coord_topic_use(struct coord *c, const char *topic, struct coord_topic_use *use);
 #endif

@@ -26,4 +26,8 @@ enum { EVENTS_WATCHERS = 64 };
 bool events_watch(struct events *ev, int fd);
 void events_unwatch(struct events *ev, int fd);
 void events_stop(struct events *ev);
+/* Compares the states of the dataflows with those of the last look and adds `failed`, `degraded`
+ * and `recovered` events. Looks closer together than half a second do nothing. */
+struct coord;
+void events_look(struct events *ev, struct coord *c);
 #endif

@@ -141,9 +141,9 @@ int filestore_put(struct filestore *fs, const char *hash, const void *data, size
 static int load(const char *path, const char *hash, char **data, size_t *len, struct err *e) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return errno == ENOENT ? err_set(e, ERR_NOTFOUND, "no file with the hash %s was uploaded",
-                                         hash)
-                               : err_errno(e, errno, "opening %s", path);
+        return errno == ENOENT
+                   ? err_set(e, ERR_NOTFOUND, "no file with the hash %s was uploaded", hash)
+                   : err_errno(e, errno, "opening %s", path);
     struct stat st;
     if (fstat(fd, &st) < 0 || st.st_size > FILESTORE_FILE_MAX) {
         close(fd);

@@ -11,7 +11,7 @@ enum { FILESTORE_FILE_MAX = 64 << 20 /* bytes of one file */ };
 struct filestore;
 /* `sync`: a stored file survives a power loss when filestore_put returns. */
 int filestore_open(struct filestore **fs, const char *dir, bool sync, struct err *e);
-void filestore_close(struct filestore *fs); /* NULL is fine */
+void filestore_close(struct filestore *fs);  /* NULL is fine */
 bool filestore_hash_valid(const char *hash); /* 32 lower-case hex digits */
 void filestore_hash(const void *data, size_t len, char hash[33]);
 /* Stores the bytes when their hash is `hash`, else ERR_INPUT. *created tells whether they were new.

@@ -1,10 +1,10 @@
 /* The plan on disk: which dataflows run, and which instances their tasks are bound to.
  *
  * There is no second store. The records are state keys of the log, written in the same commit frame
- * as the data of the epoch in which a change takes effect (executor_change.record). So a submit, the
- * cut at which it joins, and the rows before and after that cut become durable together or not at
- * all; no protocol between two stores, nothing to reconcile at restart. This is why the local log
- * needs no SQLite beside it.
+ * as the data of the epoch in which a change takes effect (executor_change.record). So a submit,
+ * the cut at which it joins, and the rows before and after that cut become durable together or not
+ * at all; no protocol between two stores, nothing to reconcile at restart. This is why the local
+ * log needs no SQLite beside it.
  *
  *   "PM"                 JSON: plan version, next instance, cut and serial
  *   "PD" + u64 serial    JSON: one dataflow: text, files, variables, cut, bindings (plan_save)

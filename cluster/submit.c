@@ -110,8 +110,9 @@ static bool wait_done(struct coord *c, struct pending *p, struct err *e) {
     c->stuck = !done;
     pthread_mutex_unlock(&c->wait_lock);
     if (!done)
-        err_set(e, ERR_SYSTEM, "%s before the change was known to be durable: look after the "
-                               "restart whether it happened",
+        err_set(e, ERR_SYSTEM,
+                "%s before the change was known to be durable: look after the "
+                "restart whether it happened",
                 h.failed ? "the executor stopped" : "the server stopped");
     return done;
 }
@@ -162,6 +163,7 @@ struct submission {
     const struct coord_spec *in;
     int n;
     struct spec *spec;
+    struct sbuf *planned; /* of each, made before the commit: who shares with whom until then */
     struct plan_cut cut;
     struct arena arena;
 };
@@ -285,11 +287,20 @@ static int merge_all(struct submission *s, const struct change **ch, struct errs
 
 /* ---- submit ---- */
 
-static void answer(struct submission *s, bool dry, struct sbuf *out) {
+static void explain_all(struct submission *s) {
+    s->planned = arena_zalloc(&s->arena, sizeof *s->planned * (size_t)s->n);
+    for (int i = 0; i < s->n; i++)
+        view_planned(s->c, plan_find(s->c->plan, s->spec[i].name), &s->planned[i]);
+}
+
+static void answer(struct submission *s, struct sbuf *out) {
     sbuf_adds(out, "{\"dataflows\":[");
     for (int i = 0; i < s->n; i++) {
-        sbuf_adds(out, i ? "," : "");
-        view_submitted(s->c, plan_find(s->c->plan, s->spec[i].name), s->cut.id, dry, out);
+        sbuf_adds(out, i ? ",{" : "{");
+        sbuf_add(out, s->planned[i].p, s->planned[i].len);
+        sbuf_adds(out, ",");
+        view_histories(s->c, plan_find(s->c->plan, s->spec[i].name), out);
+        sbuf_adds(out, "}");
     }
     sbuf_adds(out, "]}");
 }
@@ -304,7 +315,7 @@ static void count_in(struct submission *s, const struct pending *p, struct sbuf 
     }
     for (int i = 0; i < p->nhistory; i++)
         coord_history_set(c, &p->history[i]);
-    answer(s, false, out);
+    answer(s, out);
     coord_unlock(c);
     for (int i = 0; i < s->n; i++)
         events_add(c->events, "submitted", s->spec[i].name, "");
@@ -342,8 +353,10 @@ static int submit_locked(struct submission *s, bool dry, struct sbuf *out, struc
     coord_lock(c);
     s->cut = (struct plan_cut){ c->cut + 1, clock_wall_ms() };
     int rc = merge_all(s, &ch, es);
+    if (rc == 0)
+        explain_all(s);
     if (rc == 0 && dry) {
-        answer(s, true, out);
+        answer(s, out);
         plan_rollback(c->plan);
     } else if (rc == 0) {
         c->cut++;
@@ -359,8 +372,8 @@ static int submit_locked(struct submission *s, bool dry, struct sbuf *out, struc
     return rc;
 }
 
-int coord_submit(struct coord *c, const struct coord_spec *specs, int n, bool dry,
-                 struct sbuf *out, struct errs *es) {
+int coord_submit(struct coord *c, const struct coord_spec *specs, int n, bool dry, struct sbuf *out,
+                 struct errs *es) {
     struct submission s = { .c = c, .in = specs, .n = n };
     struct err e = ERR_INIT;
     int rc = parse_all(&s, es);
@@ -370,6 +383,8 @@ int coord_submit(struct coord *c, const struct coord_spec *specs, int n, bool dr
         rc = submit_locked(&s, dry, out, es);
         pthread_mutex_unlock(&c->change_lock);
     }
+    for (int i = 0; s.planned && i < n; i++)
+        sbuf_free(&s.planned[i]);
     arena_free(&s.arena);
     return rc;
 }
@@ -393,7 +408,7 @@ static int remove_locked(struct coord *c, const char *name, struct sbuf *out, st
     struct flow *f = plan_find(c->plan, name);
     struct dataflow *d = coord_dataflow(c, name);
     if (f && d)
-        view_removed(c, f, out);
+        view_removed(f, out);
     int rc = plan_remove(c->plan, name, &ch, e);
     if (rc == 0) {
         p = pending_new(c, ch, 1);

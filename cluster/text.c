@@ -15,8 +15,8 @@ static void base64(struct sbuf *out, const unsigned char *p, size_t len) {
     char quad[4];
     for (size_t i = 0; i < len; i += 3) {
         size_t n = len - i < 3 ? len - i : 3;
-        unsigned v = (unsigned)p[i] << 16 | (n > 1 ? (unsigned)p[i + 1] << 8 : 0) |
-                     (n > 2 ? p[i + 2] : 0u);
+        unsigned v =
+            (unsigned)p[i] << 16 | (n > 1 ? (unsigned)p[i + 1] << 8 : 0) | (n > 2 ? p[i + 2] : 0u);
         quad[0] = digit[v >> 18];
         quad[1] = digit[v >> 12 & 63];
         quad[2] = n > 1 ? digit[v >> 6 & 63] : '=';

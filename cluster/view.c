@@ -2,6 +2,8 @@
 #include "cluster/coord_impl.h"
 #include "cluster/stats.h"
 #include "cluster/text.h"
+#include "planner/explain.h"
+#include "planner/show.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -11,13 +13,6 @@ const char *const flow_state_words[] = { "RUNNING", "DEGRADED", "FAILED" };
 
 static const struct inst *last_stage(const struct flow *f, const struct flow_task *t) {
     return f->stage[t->first + t->nstages - 1];
-}
-
-/* Started by this dataflow's submit and by nobody before. */
-static bool started_by(const struct inst *in, const struct flow *f, uint64_t cut) {
-    size_t len = strlen(f->name);
-    return in->cut.id == cut && strncmp(in->def->label, f->name, len) == 0 &&
-           in->def->label[len] == '/';
 }
 
 /* The other dataflows that use the instance, oldest use last in the plan's list: newest first. */
@@ -53,49 +48,33 @@ static void add_history(struct sbuf *out, const struct coord *c, const struct in
 
 /* ---- submit and remove ---- */
 
-static void add_why(struct sbuf *out, const struct inst *in, bool fresh, bool dry) {
-    char why[256];
-    if (fresh)
-        snprintf(why, sizeof why, "no running task does the same over the same input; %s",
-                 dry ? "it would start now" : "started now");
-    else
-        snprintf(why, sizeof why, "the same task runs already as %s; used together by %u dataflows",
-                 in->def->label, in->refs);
-    text_json(out, why);
+/* The array of explain.h's JSON. Names cannot hold quotes, so the first match is the member. */
+static void add_explain(struct coord *c, const struct flow *f, struct sbuf *out) {
+    static const char member[] = "\"tasks\":";
+    struct sbuf all = { 0 };
+    explain_json(c->plan, f, &all);
+    const char *from = strstr(sbuf_str(&all), member) + sizeof member - 1;
+    sbuf_add(out, from, (size_t)(strrchr(from, ']') + 1 - from));
+    sbuf_free(&all);
 }
 
-static void add_explain(struct coord *c, const struct flow *f, uint64_t cut, bool dry,
-                        struct sbuf *out) {
-    sbuf_adds(out, "[");
-    for (int i = 0; i < f->ntasks; i++) {
-        const struct flow_task *t = &f->tasks[i];
-        const struct inst *in = last_stage(f, t);
-        bool fresh = started_by(in, f, cut);
-        sbuf_printf(out, "%s{\"task\":", i ? "," : "");
-        text_json(out, t->id);
-        sbuf_printf(out, ",\"type\":\"%s\",\"instance\":%llu,", t->op->name,
-                    (unsigned long long)in->def->instance);
-        add_sig(out, in);
-        sbuf_printf(out, ",\"reused\":%s,\"from\":", fresh ? "false" : "true");
-        add_others(out, in, f);
-        sbuf_adds(out, ",\"history_from\":");
-        add_history(out, c, in);
-        sbuf_adds(out, ",\"why\":");
-        add_why(out, in, fresh, dry);
-        sbuf_adds(out, "}");
-    }
-    sbuf_adds(out, "]");
-}
-
-void view_submitted(struct coord *c, const struct flow *f, uint64_t cut, bool dry,
-                    struct sbuf *out) {
-    int fresh = 0, n = 0;
+void view_planned(struct coord *c, const struct flow *f, struct sbuf *out) {
+    struct arena a = { 0 };
+    const struct explain *v = explain_flow(c->plan, f, &a);
+    int reused = 0;
     for (int i = 0; i < f->ntasks; i++)
-        fresh += started_by(last_stage(f, &f->tasks[i]), f, cut);
-    sbuf_adds(out, "{\"name\":");
+        reused += v[i].kind == EXPLAIN_REUSED || v[i].kind == EXPLAIN_DUPLICATE;
+    sbuf_adds(out, "\"name\":");
     text_json(out, f->name);
-    sbuf_printf(out, ",\"tasks\":%d,\"new\":%d,\"reused\":%d,\"history_from\":[", f->ntasks, fresh,
-                f->ntasks - fresh);
+    sbuf_printf(out, ",\"tasks\":%d,\"new\":%d,\"reused\":%d,\"explain\":", f->ntasks,
+                f->ntasks - reused, reused);
+    add_explain(c, f, out);
+    arena_free(&a);
+}
+
+void view_histories(struct coord *c, const struct flow *f, struct sbuf *out) {
+    int n = 0;
+    sbuf_adds(out, "\"history_from\":[");
     for (int i = 0; i < f->ntasks; i++) {
         const struct history_entry *h =
             coord_history(c, last_stage(f, &f->tasks[i])->def->instance);
@@ -107,15 +86,12 @@ void view_submitted(struct coord *c, const struct flow *f, uint64_t cut, bool dr
         text_json(out, h->topic);
         sbuf_printf(out, ",\"offset\":%lld}", (long long)h->offset);
     }
-    sbuf_adds(out, "],\"explain\":");
-    add_explain(c, f, cut, dry, out);
-    sbuf_adds(out, "}");
+    sbuf_adds(out, "]");
 }
 
-void view_removed(struct coord *c, const struct flow *f, struct sbuf *out) {
+void view_removed(const struct flow *f, struct sbuf *out) {
     int kept = 0;
     struct sbuf by = { 0 };
-    (void)c;
     for (int i = 0; i < f->ntasks; i++) {
         const struct inst *in = last_stage(f, &f->tasks[i]);
         if (in->refs < 2)
@@ -151,15 +127,17 @@ static enum flow_state state_of(const struct stats *st, const struct flow *f, co
     return st->health.degraded ? FLOW_DEGRADED : FLOW_RUNNING;
 }
 
-void view_states(struct coord *c,
-                 void (*each)(void *, const char *, enum flow_state, const char *), void *arg) {
+void view_states(struct coord *c, void (*each)(void *, const char *, enum flow_state, const char *),
+                 void *arg) {
     struct stats *st = stats_get(c);
     coord_lock(c);
     for (const struct dataflow *d = c->first; d; d = d->next) {
         const char *reason;
         const struct flow *f = plan_find(c->plan, d->name);
-        if (f)
-            each(arg, d->name, state_of(st, f, &reason), reason);
+        if (!f)
+            continue;
+        enum flow_state state = state_of(st, f, &reason);
+        each(arg, d->name, state, reason);
     }
     coord_unlock(c);
     stats_unref(st);
@@ -309,41 +287,42 @@ int view_show(struct coord *c, const char *name, struct sbuf *out, struct err *e
 
 /* ---- explain ---- */
 
-static void add_explain_line(struct coord *c, const struct flow *f, const struct flow_task *t,
-                             struct sbuf *out) {
-    const struct inst *in = last_stage(f, t);
-    const struct history_entry *h = coord_history(c, in->def->instance);
-    int others = 0;
-    sbuf_printf(out, "%-20s %-24s instance %-6llu ", t->id, t->op->name,
-                (unsigned long long)in->def->instance);
-    for (const struct use *u = in->uses; u && others < NAMES_MAX; u = u->next)
-        if (u->flow != f)
-            sbuf_printf(out, "%s%s", others++ ? ", " : "shared with ", u->flow->name);
-    if (!others)
-        sbuf_adds(out, "its own");
-    if (h && h->offset >= 0)
-        sbuf_printf(out, "; sees %s from offset %lld", *h->topic ? h->topic : "its inputs",
-                    (long long)h->offset);
-    sbuf_adds(out, "\n");
-}
-
 int view_explain(struct coord *c, const char *name, struct sbuf *out, struct err *e) {
     const struct dataflow *d;
     struct sbuf text = { 0 };
     coord_lock(c);
     const struct flow *f = find(c, name, &d, e);
     if (f) {
-        for (int i = 0; i < f->ntasks; i++)
-            add_explain_line(c, f, &f->tasks[i], &text);
+        explain_text(c->plan, f, &text);
         sbuf_adds(out, "{\"name\":");
         text_json(out, name);
         sbuf_adds(out, ",\"text\":");
         sbuf_json_str(out, text.p, text.len);
         sbuf_adds(out, ",\"tasks\":");
-        add_explain(c, f, f->cut.id, false, out);
+        add_explain(c, f, out);
         sbuf_adds(out, "}");
     }
     coord_unlock(c);
     sbuf_free(&text);
     return f ? 0 : ERR_NOTFOUND;
+}
+
+/* ---- graph ---- */
+
+static bool rows_of(void *user, uint64_t instance, uint64_t *in, uint64_t *out) {
+    const struct stat_entry *en = stats_find(user, instance);
+    if (en) {
+        *in = en->s.counts.in;
+        *out = en->s.counts.out;
+    }
+    return en;
+}
+
+void view_graph(struct coord *c, enum view_form form, struct sbuf *out) {
+    struct stats *st = stats_get(c);
+    struct show o = { .rows = rows_of, .user = st };
+    coord_lock(c);
+    (form == VIEW_DOT ? show_dot : form == VIEW_TEXT ? show_tree : show_json)(c->plan, &o, out);
+    coord_unlock(c);
+    stats_unref(st);
 }

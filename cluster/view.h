@@ -7,12 +7,12 @@
 struct flow;
 enum view_form { VIEW_JSON, VIEW_DOT, VIEW_TEXT };
 
-/* Under plan_lock: one dataflow of the answer to a submit. `cut` tells what this submit started; of
- * a dry run offsets are not known yet. */
-void view_submitted(struct coord *c, const struct flow *f, uint64_t cut, bool dry,
-                    struct sbuf *out);
+/* Under plan_lock, members of an object. What a submit that is planned but not yet committed reuses
+ * and starts; and, once it runs, from which rows on its tasks see their input. */
+void view_planned(struct coord *c, const struct flow *f, struct sbuf *out);
+void view_histories(struct coord *c, const struct flow *f, struct sbuf *out);
 /* Under plan_lock, before the removal: what of it stays, and who keeps it. */
-void view_removed(struct coord *c, const struct flow *f, struct sbuf *out);
+void view_removed(const struct flow *f, struct sbuf *out);
 
 void view_list(struct coord *c, struct sbuf *out);
 int view_show(struct coord *c, const char *name, struct sbuf *out, struct err *e);

@@ -1,0 +1,162 @@
+/* /v1/topics: list, make, drop, and records in. */
+#include "cluster/http_impl.h"
+#include "cluster/ingest.h"
+#include "cluster/view.h"
+#include <string.h>
+
+#define RESERVED "braid."
+
+static bool reserved(const char *topic) {
+    return strncmp(topic, RESERVED, sizeof RESERVED - 1) == 0;
+}
+
+int http_topics(struct request *r) {
+    view_topics(r->coord, &r->out);
+    return 200;
+}
+
+/* {"retention_bytes":N}; an empty body keeps everything. */
+static int read_topic(struct request *r, int64_t *retention, struct errs *es) {
+    struct json_doc doc = { 0 };
+    *retention = -1;
+    if (r->body.len == 0)
+        return 0;
+    int rc = json_parse(&doc, "body", r->body.p, r->body.len, &r->arena, es);
+    if (rc < 0)
+        return rc;
+    if (doc.root->type != J_OBJ)
+        return json_error(es, &doc, doc.root, false, "the body must be an object");
+    for (const struct jnode *c = doc.root->n ? doc.root->child : NULL; c; c = c->next) {
+        if (strcmp(c->key, "retention_bytes") != 0)
+            rc = json_error(es, &doc, c, true,
+                            "unknown key '%.60s'; a topic has 'retention_bytes'", c->key);
+        else if (c->type != J_INT || c->i < -1)
+            rc = json_error(es, &doc, c, false,
+                            "'retention_bytes' must be a number of bytes, or -1 to keep all");
+        else
+            *retention = c->i;
+    }
+    return rc;
+}
+
+int http_topic_put(struct request *r) {
+    struct errs es = { 0 };
+    struct err e = ERR_INIT;
+    struct log_topic_conf tc = { .partitions = 1 };
+    int rc = read_topic(r, &tc.retention_bytes, &es), status = 201;
+    if (rc < 0) {
+        status = http_errors(r, &es);
+        errs_free(&es);
+        return status;
+    }
+    if (reserved(r->param[0]))
+        rc = err_set(&e, ERR_INPUT, "names that begin with " RESERVED " are Braid's own");
+    else
+        rc = log_topic_create(coord_log(r->coord), r->param[0], &tc, &e);
+    if (rc < 0)
+        return http_error(r, &e);
+    sbuf_printf(&r->out, "{\"name\":\"%s\",\"retention_bytes\":%lld}", r->param[0],
+                (long long)tc.retention_bytes);
+    return status;
+}
+
+int http_topic_delete(struct request *r) {
+    struct err e = ERR_INIT;
+    struct coord_topic_use use;
+    const char *topic = r->param[0];
+    coord_topic_use(r->coord, topic, &use);
+    int rc = 0;
+    if (reserved(topic))
+        rc = err_set(&e, ERR_INPUT, "topics that begin with " RESERVED " are Braid's own");
+    else if (use.readers || use.writers)
+        rc = err_set(&e, ERR_CONFLICT, "dataflow '%s' %s the topic: remove it first",
+                     use.readers ? use.reader : use.writer, use.readers ? "reads" : "writes");
+    if (rc == 0)
+        rc = log_topic_delete(coord_log(r->coord), topic, &e);
+    if (rc == 0)
+        rc = ingest_forget(coord_ingest(r->coord), topic, &e);
+    if (rc < 0)
+        return http_error(r, &e);
+    sbuf_printf(&r->out, "{\"deleted\":\"%s\"}", topic);
+    return 200;
+}
+
+/* ---- records in ---- */
+
+struct post {
+    const char *topic, *producer;
+    int64_t seq;
+    bool create;
+};
+
+static int read_post(struct request *r, struct post *p, struct err *e) {
+    p->topic = r->param[0];
+    p->producer = http_arg(r, "producer");
+    bool seq = http_arg(r, "seq") != NULL;
+    if (reserved(p->topic))
+        return err_set(e, ERR_INPUT, "topics that begin with " RESERVED " are Braid's own");
+    if (p->producer && !ingest_producer_valid(p->producer))
+        return err_set(e, ERR_INPUT,
+                       "'producer' must be 1 to %d letters, digits, '.', '_', ':' or '-'",
+                       INGEST_NAME_MAX);
+    if (!p->producer != !seq)
+        return err_set(e, ERR_INPUT, "'producer' and 'seq' belong together");
+    int rc = http_arg_int(r, "seq", 0, 0, INT64_MAX, &p->seq, e);
+    return rc < 0 ? rc : http_arg_bool(r, "create", &p->create, e);
+}
+
+/* The topic may be posted to; it is made when the client asked for that. */
+static int open_topic(struct request *r, const struct post *p, struct err *e) {
+    struct log_topic_info info;
+    struct coord_topic_use use;
+    struct log_topic_conf tc = { .partitions = 1, .retention_bytes = -1 };
+    int rc = log_topic_info(coord_log(r->coord), p->topic, &info, e);
+    if (rc == ERR_NOTFOUND && p->create) {
+        rc = log_topic_create(coord_log(r->coord), p->topic, &tc, e);
+        rc = rc == ERR_CONFLICT ? 0 : rc; /* another request was faster */
+    }
+    if (rc < 0)
+        return rc;
+    coord_topic_use(r->coord, p->topic, &use);
+    if (use.writers && !use.append)
+        return err_set(e, ERR_CONFLICT,
+                       "the topic is written by dataflow '%s'; a sink with \"append\": true would "
+                       "share it",
+                       use.writer);
+    return 0;
+}
+
+static int read_rows(struct request *r, struct ingest_rows *rows, struct err *e) {
+    const char *type = MHD_lookup_connection_value(r->conn, MHD_HEADER_KIND, "Content-Type");
+    const char *p = r->body.p ? r->body.p : "";
+    size_t n = type ? strcspn(type, "; ") : 0;
+    if (!type || (n == 10 && strncasecmp(type, "text/plain", n) == 0) ||
+        (n == 20 && strncasecmp(type, "application/x-ndjson", n) == 0))
+        return ingest_lines(rows, p, r->body.len, e);
+    if (n == 24 && strncasecmp(type, "application/octet-stream", n) == 0)
+        return ingest_lengths(rows, p, r->body.len, e);
+    return err_set(e, ERR_INPUT,
+                   "the Content-Type must be text/plain, application/x-ndjson or "
+                   "application/octet-stream, not '%.100s'",
+                   type);
+}
+
+int http_post_records(struct request *r) {
+    struct err e = ERR_INIT;
+    struct post p;
+    struct ingest_rows rows = { 0 };
+    struct ingest_answer a;
+    int rc = read_post(r, &p, &e);
+    if (rc == 0)
+        rc = read_rows(r, &rows, &e);
+    if (rc == 0)
+        rc = open_topic(r, &p, &e);
+    if (rc == 0)
+        rc = ingest_post(coord_ingest(r->coord), p.topic, p.producer, p.seq, &rows, &a, &e);
+    ingest_rows_free(&rows);
+    if (rc < 0)
+        return http_error(r, &e);
+    sbuf_printf(&r->out, "{\"offset\":%lld,\"count\":%lld,\"duplicate\":%s}", (long long)a.offset,
+                (long long)a.count, a.duplicate ? "true" : "false");
+    return 200;
+}

@@ -1,0 +1,139 @@
+#include "cluster/up.h"
+#include "cluster/conf.h"
+#include "cluster/http.h"
+#include "engine/clock.h"
+#include "operators/all.h"
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+extern char **environ;
+
+static const int stop_signals[] = { SIGTERM, SIGINT, SIGHUP };
+enum { STOP_SIGNALS = sizeof stop_signals / sizeof *stop_signals };
+
+static int fail(const struct err *e) {
+    char text[1600];
+    fprintf(stderr, "braid up: %s\n", err_format(e, text, sizeof text));
+    return -e->code;
+}
+
+static void usage(void) {
+    struct sbuf text = { 0 };
+    sbuf_adds(&text, "usage: braid up [--dir DIR] [--listen HOST:PORT] [--durability "
+                     "process|power] …\n\nRuns the server: coordinator, executor and HTTP API in "
+                     "one process, until SIGTERM.\n\n");
+    conf_help(&text, CONF_SERVER);
+    fwrite(text.p, 1, text.len, stdout);
+    sbuf_free(&text);
+}
+
+static int read_conf(struct conf *c, int argc, char **argv, bool *help, struct err *e) {
+    for (int i = 1, n; i < argc; i += n) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            *help = true;
+            return 0;
+        }
+        n = conf_flag(c, CONF_SERVER, argc, argv, i, e);
+        if (n < 0)
+            return n;
+        char near[64];
+        if (n == 0 && conf_nearest(argv[i], CONF_SERVER, near, sizeof near))
+            return err_set(e, ERR_INPUT, "unknown option '%.60s'; did you mean '%s'?", argv[i],
+                           near);
+        if (n == 0)
+            return err_set(e, ERR_INPUT, "unknown argument '%.60s'; see `braid up --help`", argv[i]);
+    }
+    return conf_finish(c, CONF_SERVER, environ, e);
+}
+
+static int make_dir(const char *dir, struct err *e) {
+    if (mkdir(dir, 0777) < 0 && errno != EEXIST)
+        return err_errno(e, errno, "making the directory %s", dir);
+    if (access(dir, R_OK | W_OK | X_OK) < 0)
+        return err_errno(e, errno, "the directory %s cannot be used", dir);
+    return 0;
+}
+
+/* Blocked in every thread; the main thread takes them with sigwait. */
+static void block_signals(sigset_t *set) {
+    sigemptyset(set);
+    for (int i = 0; i < STOP_SIGNALS; i++)
+        sigaddset(set, stop_signals[i]);
+    pthread_sigmask(SIG_BLOCK, set, NULL);
+    struct sigaction ignore = { .sa_handler = SIG_IGN };
+    sigaction(SIGPIPE, &ignore, NULL);
+}
+
+static void on_second(int sig) {
+    (void)sig;
+    static const char text[] = "braid up: stopped at once\n";
+    ssize_t n = write(STDERR_FILENO, text, sizeof text - 1);
+    _exit(n < 0 ? 2 : 1);
+}
+
+static void exit_on_signal(const sigset_t *set) {
+    struct sigaction second = { .sa_handler = on_second };
+    for (int i = 0; i < STOP_SIGNALS; i++)
+        sigaction(stop_signals[i], &second, NULL);
+    pthread_sigmask(SIG_UNBLOCK, set, NULL);
+}
+
+static int serve(struct coord *c, int fd, const char *url, const sigset_t *set, struct err *e) {
+    struct http *h;
+    int rc = http_start(&h, c, fd, e), sig;
+    if (rc < 0)
+        return rc;
+    printf("ready on %s\n", url);
+    fflush(stdout);
+    sigwait(set, &sig);
+    exit_on_signal(set);
+    coord_stopping(c);
+    http_stop(h);
+    return 0;
+}
+
+static int run(const struct conf *conf, struct err *e) {
+    struct coord *c;
+    struct coord_conf cc = { .dir = conf->v[CONF_DIR].text,
+                             .durability = (enum log_durability)conf->v[CONF_DURABILITY].number,
+                             .segment_bytes = conf->v[CONF_SEGMENT_BYTES].number,
+                             .producers = conf->v[CONF_PRODUCERS].number };
+    char url[128];
+    sigset_t set;
+    int fd, rc = make_dir(cc.dir, e);
+    if (rc == 0)
+        rc = http_listen(conf->v[CONF_LISTEN].text, &fd, url, sizeof url, e);
+    if (rc < 0)
+        return rc;
+    block_signals(&set);
+    operators_init();
+    if ((rc = coord_open(&c, &cc, e)) < 0) {
+        close(fd);
+        return rc;
+    }
+    if (e->text[0])
+        fprintf(stderr, "braid up: note: %s\n", e->text);
+    rc = serve(c, fd, url, &set, e);
+    coord_close(c);
+    return rc;
+}
+
+int up_main(int argc, char **argv) {
+    struct conf conf;
+    struct err e = ERR_INIT;
+    bool help = false;
+    conf_init(&conf);
+    int rc = read_conf(&conf, argc, argv, &help, &e);
+    if (rc == 0 && help)
+        usage();
+    else if (rc == 0)
+        rc = run(&conf, &e);
+    conf_free(&conf);
+    return rc < 0 ? fail(&e) : 0;
+}
