@@ -75,4 +75,9 @@ int cmd_validate(struct cli *c);
 int cmd_operators(struct cli *c);
 int cmd_version(struct cli *c);
 int cmd_help(struct cli *c);
+
+struct op_desc;
+struct sbuf;
+/* An operator as JSON: what `braid operators --json` and GET /v1/operators give. */
+void operator_json(struct sbuf *o, const struct op_desc *d);
 #endif

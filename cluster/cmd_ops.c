@@ -56,7 +56,7 @@ static void param_json(struct sbuf *o, const struct param *p) {
     sbuf_adds(o, "}");
 }
 
-static void operator_json(struct sbuf *o, const struct op_desc *d) {
+void operator_json(struct sbuf *o, const struct op_desc *d) {
     sbuf_printf(o, "{\"name\":\"%s\",\"semantics\":%d,\"doc\":", d->name, d->semantics);
     sbuf_json_str(o, d->doc, strlen(d->doc));
     ports_json(o, "in", d->in_ports, d->flags & OP_SOURCE ? NULL : "in");

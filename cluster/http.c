@@ -21,7 +21,10 @@ const struct route http_routes[] = {
     { .method = "GET", .path = "/readyz", .handle = http_ready },
     { .method = "GET", .path = "/metrics", .handle = http_metrics },
     { .method = "GET", .path = "/v1/version", .handle = http_version },
-    { .method = "POST", .path = "/v1/dataflows", .body_max = HTTP_SPECS_MAX, .handle = http_submit },
+    { .method = "POST",
+      .path = "/v1/dataflows",
+      .body_max = HTTP_SPECS_MAX,
+      .handle = http_submit },
     { .method = "GET", .path = "/v1/dataflows", .handle = http_list },
     { .method = "GET", .path = "/v1/dataflows/{name}", .handle = http_show },
     { .method = "DELETE",
@@ -157,8 +160,8 @@ static int find_route(struct request *r, const char *path) {
             r->route = rt;
             return 0;
         }
-        len += (size_t)snprintf(allow + len, sizeof allow - len, "%s%s", len ? ", " : "",
-                                rt->method);
+        len +=
+            (size_t)snprintf(allow + len, sizeof allow - len, "%s%s", len ? ", " : "", rt->method);
     }
     if (len == 0) {
         struct err e;
@@ -369,7 +372,8 @@ static int parse_address(const char *text, union address *a, socklen_t *len, str
     const char *colon = strrchr(text, ':');
     char host[64];
     memset(a, 0, sizeof *a);
-    if (!colon || (size_t)(colon - text) >= sizeof host || (*text != '[' && strchr(text, ':') < colon))
+    if (!colon || (size_t)(colon - text) >= sizeof host ||
+        (*text != '[' && strchr(text, ':') < colon))
         return err_set(e, ERR_INPUT, "'%.100s' is no HOST:PORT; give 127.0.0.1:7070", text);
     memcpy(host, text, (size_t)(colon - text));
     host[colon - text] = '\0';
@@ -386,8 +390,8 @@ static int parse_address(const char *text, union address *a, socklen_t *len, str
     if (inet_pton(a->sa.sa_family, host, v6 ? (void *)&a->v6.sin6_addr : &a->v4.sin_addr) != 1 ||
         parse_port(colon + 1, v6 ? &a->v6.sin6_port : &a->v4.sin_port) < 0)
         return err_set(e, ERR_INPUT, "'%.100s' is no HOST:PORT; give 127.0.0.1:7070", text);
-    bool local = v6 ? IN6_IS_ADDR_LOOPBACK(&a->v6.sin6_addr)
-                    : ntohl(a->v4.sin_addr.s_addr) >> 24 == 127;
+    bool local =
+        v6 ? IN6_IS_ADDR_LOOPBACK(&a->v6.sin6_addr) : ntohl(a->v4.sin_addr.s_addr) >> 24 == 127;
     if (!local)
         return err_set(e, ERR_INPUT,
                        "'%.100s' is not a loopback address: elsewhere the API needs TLS and a "
@@ -409,7 +413,7 @@ static void print_url(int fd, char *url, size_t size) {
 
 int http_listen(const char *address, int *out, char *url, size_t size, struct err *e) {
     union address a;
-    socklen_t len;
+    socklen_t len = 0;
     int rc = parse_address(address, &a, &len, e), one = 1;
     if (rc < 0)
         return rc;
@@ -438,12 +442,12 @@ int http_start(struct http **out, struct coord *c, int fd, struct err *e) {
     h->coord = c;
     h->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     h->daemon = MHD_start_daemon(
-        MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL | MHD_USE_ITC,
+        MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL |
+            MHD_USE_ITC,
         0, NULL, NULL, on_request, h, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
         (unsigned)HTTP_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)HTTP_IDLE_S,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
-        MHD_OPTION_THREAD_STACK_SIZE, (size_t)THREAD_STACK, MHD_OPTION_NOTIFY_COMPLETED,
-        on_completed, h, MHD_OPTION_END);
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY, MHD_OPTION_THREAD_STACK_SIZE,
+        (size_t)THREAD_STACK, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_END);
     if (h->stop_fd < 0 || !h->daemon) {
         if (h->stop_fd >= 0)
             close(h->stop_fd);

@@ -123,8 +123,8 @@ int http_events(struct request *r) {
         stream_free(s);
         return http_error(r, &e);
     }
-    r->stream = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK_BYTES, on_read, s,
-                                                  stream_free);
+    r->stream =
+        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK_BYTES, on_read, s, stream_free);
     MHD_add_response_header(r->stream, "Content-Type", "text/event-stream");
     return 200;
 }

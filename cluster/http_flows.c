@@ -14,8 +14,8 @@ struct reading {
     struct errs *es;
 };
 
-static int check_keys(struct reading *r, const struct jnode *obj, const char *const *known,
-                      int n, const char *what) {
+static int check_keys(struct reading *r, const struct jnode *obj, const char *const *known, int n,
+                      const char *what) {
     int rc = 0;
     for (const struct jnode *c = obj->child; c; c = c->next) {
         int i = 0;
@@ -44,8 +44,8 @@ static const struct jnode *member(struct reading *r, const struct jnode *obj, co
     return NULL;
 }
 
-static const struct journal_pair *pairs(struct reading *r, const struct jnode *obj,
-                                        const char *key, bool hashes, int *count, int *rc) {
+static const struct journal_pair *pairs(struct reading *r, const struct jnode *obj, const char *key,
+                                        bool hashes, int *count, int *rc) {
     const struct jnode *n = member(r, obj, key, J_OBJ, false, rc);
     *count = 0;
     if (!n)

@@ -36,10 +36,10 @@ struct request {
     struct sbuf body;
     int64_t body_held;
     struct sbuf out;
-    const char *type;             /* of out; NULL: application/json */
-    struct MHD_Response *stream;  /* instead of out */
-    const char *allow;            /* 405 */
-    bool retry;                   /* 503 */
+    const char *type;            /* of out; NULL: application/json */
+    struct MHD_Response *stream; /* instead of out */
+    const char *allow;           /* 405 */
+    bool retry;                  /* 503 */
     bool started;
     int refused; /* status decided before the body was read */
     struct arena arena;

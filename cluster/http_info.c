@@ -25,8 +25,8 @@ int http_ready(struct request *r) {
 int http_version(struct request *r) {
     struct coord_conf conf;
     coord_conf(r->coord, &conf);
-    sbuf_printf(&r->out, "{\"version\":\"" BRAID_VERSION "\",\"api\":1,\"pid\":%d,\"dir\":",
-                (int)getpid());
+    sbuf_printf(&r->out,
+                "{\"version\":\"" BRAID_VERSION "\",\"api\":1,\"pid\":%d,\"dir\":", (int)getpid());
     text_json(&r->out, conf.dir);
     sbuf_printf(&r->out, ",\"durability\":\"%s\",\"log\":\"local\"}",
                 conf.durability == LOG_POWER ? "power" : "process");

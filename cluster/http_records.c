@@ -203,8 +203,8 @@ int http_get_records(struct request *r) {
         tail_free(t);
         return http_error(r, &e);
     }
-    r->stream = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK_BYTES, on_read, t,
-                                                  tail_free);
+    r->stream =
+        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK_BYTES, on_read, t, tail_free);
     MHD_add_response_header(r->stream, "Content-Type",
                             t->json ? "application/x-ndjson" : "text/plain; charset=utf-8");
     return 200;

@@ -28,8 +28,8 @@ static int read_topic(struct request *r, int64_t *retention, struct errs *es) {
         return json_error(es, &doc, doc.root, false, "the body must be an object");
     for (const struct jnode *c = doc.root->n ? doc.root->child : NULL; c; c = c->next) {
         if (strcmp(c->key, "retention_bytes") != 0)
-            rc = json_error(es, &doc, c, true,
-                            "unknown key '%.60s'; a topic has 'retention_bytes'", c->key);
+            rc = json_error(es, &doc, c, true, "unknown key '%.60s'; a topic has 'retention_bytes'",
+                            c->key);
         else if (c->type != J_INT || c->i < -1)
             rc = json_error(es, &doc, c, false,
                             "'retention_bytes' must be a number of bytes, or -1 to keep all");

@@ -2,7 +2,6 @@
 #include "cluster/conf.h"
 #include "cluster/http.h"
 #include "engine/clock.h"
-#include "operators/all.h"
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -47,7 +46,8 @@ static int read_conf(struct conf *c, int argc, char **argv, bool *help, struct e
             return err_set(e, ERR_INPUT, "unknown option '%.60s'; did you mean '%s'?", argv[i],
                            near);
         if (n == 0)
-            return err_set(e, ERR_INPUT, "unknown argument '%.60s'; see `braid up --help`", argv[i]);
+            return err_set(e, ERR_INPUT, "unknown argument '%.60s'; see `braid up --help`",
+                           argv[i]);
     }
     return conf_finish(c, CONF_SERVER, environ, e);
 }
@@ -112,7 +112,6 @@ static int run(const struct conf *conf, struct err *e) {
     if (rc < 0)
         return rc;
     block_signals(&set);
-    operators_init();
     if ((rc = coord_open(&c, &cc, e)) < 0) {
         close(fd);
         return rc;
