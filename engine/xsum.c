@@ -291,6 +291,30 @@ double xbig_mean(const struct xbig *s, uint64_t n) {
     double v = to_double(&x, XSUM_UNIT_EXP);
     return neg ? -v : v;
 }
+/* |s| in units of 2^(64 * base + XSUM_UNIT_EXP); two words of fraction in front make room for a
+ * division. */
+static bool window_magnitude(struct natural *x, const struct xsum *s) {
+    bool neg = s->w[XSUM_WORDS - 1] >> 63;
+    memset(x->w, 0, (XSUM_WORDS + 2) * sizeof *x->w);
+    add_words(x->w + 2, XSUM_WORDS, s->w, XSUM_WORDS, neg);
+    x->n = XSUM_WORDS + 2;
+    x->sticky = false;
+    trim(x);
+    return neg;
+}
+double xsum_round(const struct xsum *s) {
+    struct natural x;
+    bool neg = window_magnitude(&x, s);
+    double v = to_double(&x, XSUM_UNIT_EXP + 64 * (s->base - 2));
+    return neg ? -v : v;
+}
+double xsum_mean(const struct xsum *s, uint64_t n) {
+    struct natural x;
+    bool neg = window_magnitude(&x, s);
+    divide(&x, n);
+    double v = to_double(&x, XSUM_UNIT_EXP + 64 * (s->base - 2));
+    return neg ? -v : v;
+}
 double xsum_mean_i128(__int128 s, uint64_t n) {
     struct natural x = { .n = 4 };
     u128 m = s < 0 ? -(u128)s : (u128)s;

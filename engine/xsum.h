@@ -40,8 +40,10 @@ void xbig_merge_xsum(struct xbig *s, const struct xsum *other);
 /* All of these round the exact value once, to nearest, ties to even; an infinity means that it
  * exceeds the doubles. The sum of nothing is 0. */
 double xbig_round(const struct xbig *s);
+double xsum_round(const struct xsum *s);
 /* s / n; n > 0. */
 double xbig_mean(const struct xbig *s, uint64_t n);
+double xsum_mean(const struct xsum *s, uint64_t n);
 /* Of n >= 2 values with the given sum and sum of squares: the variance of the sample,
  * (n * squares - sum^2) / (n * (n - 1)), computed in integers, and its square root. */
 double xbig_variance(const struct xbig *sum, const struct xbig *squares, uint64_t n);

@@ -189,6 +189,10 @@ static void rounds_exactly(void **state) {
             fail_here("sum", first, style, n, xbig_round(&bs));
         if (!nearest(sq, 1, xbig_round(&bq)))
             fail_here("squares", first, style, n, xbig_round(&bq));
+        if (!es.big && xsum_round(&es.s) != xbig_round(&bs))
+            fail_here("small sum", first, style, n, xsum_round(&es.s));
+        if (!es.big && xsum_mean(&es.s, (uint64_t)n) != xbig_mean(&bs, (uint64_t)n))
+            fail_here("small mean", first, style, n, xsum_mean(&es.s, (uint64_t)n));
         uint64_t k = n == 7 ? UINT32_MAX : (uint64_t)n;
         if (!nearest(sum, k, xbig_mean(&bs, k)))
             fail_here("mean", first, style, n, xbig_mean(&bs, k));
