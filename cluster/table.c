@@ -27,7 +27,7 @@ static const char *scaled(char *buf, double v, const char *unit) {
     int n =
         k == 0 && x == floor(x) ? snprintf(buf, UNIT_MAX, "%d", (int)x) : digits3(buf, UNIT_MAX, x);
     if (k > 0)
-        n += snprintf(buf + n, UNIT_MAX - (size_t)n, " %c%s", prefix[k], unit);
+        snprintf(buf + n, UNIT_MAX - (size_t)n, " %c%s", prefix[k], unit);
     else if (*unit)
         snprintf(buf + n, UNIT_MAX - (size_t)n, " %s", unit);
     return buf;

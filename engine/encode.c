@@ -3,6 +3,7 @@
 #include "engine/log.h"
 #include "engine/num.h"
 #include "engine/scan.h"
+#include <assert.h>
 #include <stdlib.h>
 
 enum { COPY = 32 }; /* fragments are copied in whole vectors: that much slack behind both ends */
@@ -375,7 +376,7 @@ static bool encode_row(const struct encoder *e, const struct batch *b, uint32_t 
         *code = text == SIZE_MAX ? "bad_utf8" : "too_large";
         return false;
     }
-    char *begin = log_buf_room(buf, e->fixed + 6 * text), *o = begin;
+    char *begin = log_buf_room(buf, e->fixed + 6 * text), *o = NULL;
     switch (e->format) {
     case ENCODE_JSON:
         o = row_json(e, b, row, begin);
@@ -394,6 +395,7 @@ static bool encode_row(const struct encoder *e, const struct batch *b, uint32_t 
         o = put_bytes(begin, b->cols[e->raw].str[row].p, b->cols[e->raw].str[row].len);
         break;
     }
+    assert(o);
     if (o - begin > LOG_RECORD_MAX) {
         *code = "too_large";
         return false;

@@ -229,6 +229,7 @@ static int exec_add_task(struct exec *ex, const struct task_def *d, bool restore
     }
     for (int i = 0; i < d->nlinks; i++) {
         struct link *l = &t->in[i];
+        assert(l->from); /* task_link succeeded */
         l->next = l->from->out;
         l->from->out = l;
     }

@@ -840,7 +840,7 @@ void executor_visit(struct executor *x, void (*fn)(void *, struct exec *), void 
     struct visit v = { .fn = fn, .arg = arg };
     uv_mutex_lock(&x->mutex);
     v.next = x->visits;
-    x->visits = &v;
+    x->visits = &v; /* cppcheck-suppress autoVariables; out of the list before we return */
     uv_async_send(&x->wake);
     while (!v.done && !x->health.failed)
         uv_cond_wait(&x->cond, &x->mutex);

@@ -9,6 +9,7 @@
  * A register computed under a mask serves all masks split from it: equal subexpressions are
  * computed once. Recursion is bounded by EXPR_DEPTH_MAX. */
 #include "engine/expr_node.h"
+#include <assert.h>
 #include <math.h>
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("O3")
@@ -739,7 +740,8 @@ static void run_program(const struct expr *x, struct run *r, struct val *reg) {
     masks[0] = (struct mask){ r->b->sel, r->b->n };
     for (int c = 0; c < 3; c++)
         buf[c] = arena_alloc(r->a, (size_t)x->nslot[c] * slot_bytes[c] * r->rows);
-    for (uint32_t i = 0; i < x->nload; i++) {
+    for (uint32_t i = 0; i < x->nload; i++) { /* none in a constant, which has no batch */
+        assert(r->b->cols);
         const struct column *c = &r->b->cols[x->load[i].field];
         reg[x->load[i].reg].p = c->p;
         reg[x->load[i].reg].nulls = c->nulls;

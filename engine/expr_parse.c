@@ -134,7 +134,7 @@ static void lex_bytes(struct parser *ps) {
     char *out = arena_alloc(ps->b->a, (size_t)(ps->end - q) / 2 + 1);
     uint32_t n = 0;
     while (ps->end - q >= 2 && hex(q[0]) >= 0 && hex(q[1]) >= 0) {
-        out[n++] = (char)(hex(q[0]) << 4 | hex(q[1]));
+        out[n++] = (char)(hex(q[0]) * 16 + hex(q[1]));
         q += 2;
     }
     if (q >= ps->end || *q != '\'') {

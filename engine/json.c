@@ -1,6 +1,7 @@
 #include "engine/json.h"
 #include "engine/num.h"
 #include "engine/scan.h"
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -492,6 +493,7 @@ int json_parse(struct json_doc *d, const char *file, const char *text, size_t le
             continue;
         }
         if (ev == JE_ARR_END || ev == JE_OBJ_END) {
+            assert(open); /* the reader has seen its beginning */
             if (ev == JE_OBJ_END)
                 drop_duplicates(d, open, es);
             open = open->parent;

@@ -551,10 +551,12 @@ static struct jnode *copy_tree(struct arena *a, const struct jnode *root) {
         while (from != root && !from->next) {
             from = from->parent;
             to = to->parent;
+            assert(from && to); /* both trees have the same shape */
         }
         if (from == root)
             return top;
         from = from->next;
+        assert(to->parent);
         struct jnode *c = copy_node(a, from, to->parent);
         to->next = to->parent->last = c;
         to = c;

@@ -282,6 +282,7 @@ void *state_edit(struct state *s, const void *key, uint32_t klen, uint64_t hash,
     if (e->dead) {
         e->dead = false;
         s->live++;
+        assert(e->value); /* of fixed size: it lies in the entry */
         memset(e->value, 0, s->vsize);
     }
     return e->value;

@@ -106,6 +106,7 @@ const struct op_host exec_host = { .emit = host_emit, .reject = host_reject, .st
 /* ---- timeline ---- */
 
 static int64_t point_at(const struct origin *o, uint32_t p) {
+    assert(o);
     return o->at ? o->at[p] : o->off0 + p;
 }
 
@@ -127,6 +128,7 @@ static uint32_t point_due(const struct task *t) {
 
 static void point_fire(struct task *t, uint32_t p) {
     const struct origin *o = t->ctx.origin;
+    assert(o);
     t->point = p;
     t->ctx.wm = o->wm[p];
     t->ctx.fire_off = point_at(o, p);

@@ -1,4 +1,4 @@
-#include "world.h"
+#include "tests/unit/world.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
