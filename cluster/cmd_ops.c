@@ -30,6 +30,9 @@ static const char *const type_words[] = {
     [PT_FILE] = "file",
     [PT_JSON] = "JSON",
     [PT_TIME] = "time field",
+    [PT_EXPR] = "expression",
+    [PT_EXPRMAP] = "object of expressions",
+    [PT_AGGMAP] = "object of aggregates",
 };
 static const char *const class_words[] = { "semantic", "attach", "physical", "label" };
 

@@ -75,6 +75,23 @@ static const char *inputs_text(struct arena *a, const struct spec *s, const stru
     return text;
 }
 
+/* The fields, or in what they differ from those of the first input. */
+static const char *rows_text(struct arena *a, const struct spec *s, const struct spec_task *task,
+                             const struct schema *out) {
+    const struct spec_stage *first = &s->stages[task->first];
+    const struct schema *in = task->ninputs && first->nin ? first->in[0] : NULL;
+    if (!in || in->n > out->n || in->n < 2)
+        return schema_text(a, out);
+    for (int i = 0; i < in->n; i++)
+        if (strcmp(in->f[i].name, out->f[i].name) != 0 || in->f[i].type != out->f[i].type ||
+            in->f[i].dim != out->f[i].dim)
+            return schema_text(a, out);
+    if (in->n == out->n)
+        return "the same fields";
+    struct schema more = { .n = out->n - in->n, .f = out->f + in->n };
+    return arena_printf(a, "the same and %s", schema_text(a, &more));
+}
+
 static void print_streams(struct table *t, struct arena *a, const struct spec *s,
                           const struct spec_task *task) {
     const struct spec_stage *last = &s->stages[task->first + task->nstages - 1];
@@ -83,7 +100,7 @@ static void print_streams(struct table *t, struct arena *a, const struct spec *s
     table_add(t, task->op->name);
     table_add(t, inputs_text(a, s, task));
     if (last->op->flags & OP_SINK || last->nout == 0) {
-        table_add(t, last->writes ? arena_printf(a, "-> topic %s", last->writes) : "");
+        table_add(t, last->writes ? arena_printf(a, "-> %s", last->writes) : "");
         return;
     }
     for (int k = 0; k < last->nout; k++) {
@@ -92,7 +109,7 @@ static void print_streams(struct table *t, struct arena *a, const struct spec *s
             table_add(t, "");
             table_add(t, "");
         }
-        const char *schema = schema_text(a, last->out[k]);
+        const char *schema = rows_text(a, s, task, last->out[k]);
         if (last->nout > 1 || strcmp(last->out_name[k], "out") != 0)
             schema = arena_printf(a, "%s: %s", last->out_name[k], schema);
         table_add(t, schema);
@@ -110,7 +127,7 @@ static void print_spec(const struct cli *c, const struct flowfile *f) {
     if (s->description && *s->description)
         printf(" - %s", s->description);
     putchar('\n');
-    table_begin(&t, "<  task", "<type", "<reads", "<rows it makes", NULL);
+    table_begin(&t, "<  task", "<type", "<reads", "<makes rows of", NULL);
     for (int i = 0; i < s->ntasks; i++)
         print_streams(&t, a, s, &s->tasks[s->order[i]]);
     for (int r = 0; r < t.n; r += t.cols)
@@ -374,7 +391,7 @@ static void print_tasks(const struct run *r, bool color) {
     struct table t;
     char buf[UNIT_MAX];
     table_begin(&t, "<task", "<type", ">rows in", ">rows out", ">filtered", ">late", ">rejected",
-                ">ns/row", NULL);
+                ">a row", NULL);
     for (int i = 0; i < run_tasks(r); i++) {
         struct run_task k;
         run_task(r, i, &k);
@@ -386,7 +403,7 @@ static void print_tasks(const struct run *r, bool color) {
         add_count(&t, k.counts.filtered, STYLE_PLAIN);
         add_count(&t, k.counts.late, STYLE_YELLOW);
         add_count(&t, k.counts.rejected, STYLE_RED);
-        table_add(&t, k.counts.in ? unit_count(buf, (double)k.ns / (double)k.counts.in) : "-");
+        table_add(&t, k.counts.in && k.ns ? unit_ns(buf, (double)k.ns / (double)k.counts.in) : "-");
     }
     table_print(&t, stderr, 0, color);
     table_end(&t);
@@ -413,9 +430,12 @@ static void print_summary(const struct running *g, const struct run_options *o) 
     double s = (double)(t.ns > 0 ? t.ns : 1) / 1e9;
     print_tasks(g->run, color);
     print_dead(&t, o->dead, color);
-    fprintf(stderr, "%s record%s, %s in %s: %s records/s, %s/s\n", unit_exact(a, t.records),
-            t.records == 1 ? "" : "s", unit_bytes(b, (double)t.bytes), unit_ns(d, s * 1e9),
-            unit_count(e, (double)t.records / s), unit_bytes(f, (double)t.bytes / s));
+    fprintf(stderr, "%s record%s in %s: %s records/s", unit_exact(a, t.records),
+            t.records == 1 ? "" : "s", unit_ns(d, s * 1e9), unit_count(e, (double)t.records / s));
+    if (t.bytes)
+        fprintf(stderr, "; %s, %s/s", unit_bytes(b, (double)t.bytes),
+                unit_bytes(f, (double)t.bytes / s));
+    fputc('\n', stderr);
 }
 
 static void summary_json(const struct running *g) {
