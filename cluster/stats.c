@@ -25,9 +25,11 @@ static void take_task(void *arg, struct task *t) {
     struct stat_entry *en = add(st);
     en->instance = task_def(t)->instance;
     en->error = NULL;
+    en->position = -1;
     task_stats(t, &en->s);
     if (!(task_def(t)->op->flags & OP_SOURCE))
         return;
+    en->position = task_position(t);
     const struct err *e = executor_source_error(k->x, t);
     if (e)
         en->error = arena_strdup(&st->arena, e->text);

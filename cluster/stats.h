@@ -10,6 +10,7 @@ struct coord;
 struct stat_entry {
     uint64_t instance;
     struct task_stats s;
+    int64_t position;  /* sources: offset of the next record; else -1 */
     const char *error; /* of a failed source; else NULL */
 };
 struct stats {

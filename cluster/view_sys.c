@@ -258,6 +258,23 @@ static void add_task_metrics(struct coord *c, const struct stats *st, struct sbu
     }
 }
 
+/* Under plan_lock: records of its topic that a source has not read yet. */
+static void add_lags(struct coord *c, const struct stats *st, struct sbuf *out) {
+    metric(out, "braid_source_lag_records", "gauge", "Records of its topic not read yet");
+    for (uint32_t i = 0; i < st->n; i++) {
+        const struct inst *in = plan_instance(c->plan, st->v[i].instance);
+        struct log_topic_info info;
+        if (!in || !in->topic || st->v[i].position < 0 ||
+            log_topic_info(c->log, in->topic->name, &info, NULL) < 0)
+            continue;
+        int64_t lag = info.end - st->v[i].position;
+        sbuf_printf(out,
+                    "braid_source_lag_records{instance=\"%llu\",type=\"%s\",label=\"%s\"} %lld\n",
+                    (unsigned long long)st->v[i].instance, in->def->op->name, in->def->label,
+                    (long long)(lag > 0 ? lag : 0));
+    }
+}
+
 static int topic_metric(void *arg, const struct log_topic_info *info) {
     struct sbuf *out = arg;
     sbuf_printf(out, "braid_topic_end_offset{topic=\"%s\"} %lld\n", info->name,
@@ -295,6 +312,7 @@ void view_metrics(struct coord *c, struct sbuf *out) {
           (long long)n->tasks);
     plain(out, "braid_stages_running", "gauge", "Stages that run", (long long)n->stages);
     add_task_metrics(c, st, out);
+    add_lags(c, st, out);
     coord_unlock(c);
     metric(out, "braid_topic_end_offset", "gauge", "Records ever appended to a topic");
     log_topic_list(c->log, topic_metric, out);
