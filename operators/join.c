@@ -500,6 +500,7 @@ static void take_row(struct join_self *s, struct op_ctx *x, const struct batch *
         x->count->filtered++;
         return;
     }
+    x->count->absorbed++; /* before a row of an older record turns from absorbed to rejected */
     if (!run->rec->have)
         record_open(s, x, b, h, run, row);
     uint64_t bit = (uint64_t)1 << k;
@@ -507,7 +508,6 @@ static void take_row(struct join_self *s, struct op_ctx *x, const struct batch *
     run->rec->have |= bit;
     run->rec->null = null ? run->rec->null | bit : run->rec->null & ~bit;
     run->rec->value[k] = null ? 0 : value->f64[row];
-    x->count->absorbed++;
     if (run->rec->have != s->all)
         return;
     complete(s, m, run->rec, row);

@@ -242,13 +242,15 @@ enum event_kind { EV_ROW, EV_WM };
 struct event {
     enum event_kind kind;
     int port;
-    int64_t time, wm, off; /* of a row: its place among the rows; of a mark: the row before */
-    const char **value;    /* cells; NULL: null */
+    int64_t time, wm;
+    int64_t off, sub;   /* position of a row; of a mark: of the row before */
+    const char **value; /* cells; NULL: null */
 };
 struct script {
     struct event *ev;
     uint32_t n, rows;
     bool timed;
+    bool share; /* offsets: see optest.h */
     struct origin origin;
 };
 
@@ -276,10 +278,22 @@ static int64_t read_i64(const char *s, char **end) {
     return v;
 }
 
+/* A mark ends an offset. */
+static void place_row(const struct script *s, struct event *e) {
+    const struct event *last = s->n > 1 ? e - 1 : NULL;
+    if (!last)
+        return;
+    bool same = s->share && last->kind == EV_ROW && last->sub < 2;
+    e->off = last->off + !same;
+    e->sub = same ? last->sub + 1 : 0;
+}
+
 static void read_row(struct script *s, struct arena *a, const struct op_ctx *c, char *line,
                      int64_t wm) {
     struct event *e = &s->ev[s->n++];
-    *e = (struct event){ .kind = EV_ROW, .off = s->rows++, .wm = wm, .time = TIME_MIN };
+    *e = (struct event){ .kind = EV_ROW, .wm = wm, .time = TIME_MIN };
+    place_row(s, e);
+    s->rows++;
     char *gt = strchr(line, '>');
     if (gt && c->nin > 1) {
         *gt = 0;
@@ -298,12 +312,12 @@ static void read_row(struct script *s, struct arena *a, const struct op_ctx *c, 
     split_cells(a, line, n, e->value);
 }
 
-static void read_script(struct script *s, struct arena *a, const struct op_ctx *c,
+static void read_script(struct script *s, struct arena *a, const struct op_ctx *c, bool share,
                         const char *text) {
     uint32_t lines = 0;
     for (const char *p = text; *p; p++)
         lines += *p == '\n';
-    *s = (struct script){ .ev = ARENA_ARRAY(a, struct event, lines + 2) };
+    *s = (struct script){ .ev = ARENA_ARRAY(a, struct event, lines + 2), .share = share };
     struct span *raw = ARENA_ARRAY(a, struct span, lines + 2);
     char *copy = arena_strdup(a, text), *next;
     int64_t wm = TIME_MIN;
@@ -322,7 +336,8 @@ static void read_script(struct script *s, struct arena *a, const struct op_ctx *
         char *end;
         wm = strcmp(line, "!end") == 0 ? TIME_MAX : read_i64(line + 4, &end);
         s->timed = true;
-        s->ev[s->n++] = (struct event){ .kind = EV_WM, .wm = wm, .off = (int64_t)s->rows - 1 };
+        int64_t off = s->n ? s->ev[s->n - 1].off : -1;
+        s->ev[s->n++] = (struct event){ .kind = EV_WM, .wm = wm, .off = off };
     }
     s->origin = (struct origin){ .id = 7, .name = "test", .n = s->rows, .raw = raw };
 }
@@ -334,8 +349,8 @@ struct gen {
     bool holes;
 };
 
-static void put_cell(const struct field *f, struct column *c, uint64_t *nulls, uint32_t row,
-                     const char *v) {
+static void put_cell(struct arena *a, const struct field *f, struct column *c, uint64_t *nulls,
+                     uint32_t row, const char *v) {
     if (!v) {
         bit_set(nulls, row);
         return;
@@ -353,7 +368,9 @@ static void put_cell(const struct field *f, struct column *c, uint64_t *nulls, u
         break;
     case TYPE_STR:
     case TYPE_BYTES:
-        ((struct span *)c->p)[row] = (struct span){ .p = v, .len = (uint32_t)(end - v) };
+        /* in memory of the tick, as from a decoder: the next tick puts other text there */
+        ((struct span *)c->p)[row] = (struct span){ .p = arena_strndup(a, v, (size_t)(end - v)),
+                                                    .len = (uint32_t)(end - v) };
         break;
     case TYPE_VEC:
     case TYPE_COUNT:
@@ -398,7 +415,7 @@ static const struct batch *make_batch(struct arena *a, const struct script *s,
         sel[i] = (uint16_t)rows++;
     }
     int64_t *off = ARENA_ARRAY(a, int64_t, rows), *time = ARENA_ARRAY(a, int64_t, rows);
-    int64_t *wm = ARENA_ARRAY(a, int64_t, rows);
+    int64_t *wm = ARENA_ARRAY(a, int64_t, rows), *sub = ARENA_ARRAY(a, int64_t, rows);
     struct column *cols = arena_zalloc(a, sizeof *cols * (size_t)(schema->n + 1));
     uint64_t **nulls = ARENA_ARRAY(a, uint64_t *, schema->n + 1);
     for (int f = 0; f < schema->n; f++) {
@@ -409,11 +426,12 @@ static const struct batch *make_batch(struct arena *a, const struct script *s,
         const struct event *e = ev[i];
         bool real = sel[i] == r;
         off[r] = e->off;
+        sub[r] = e->sub;
         time[r] = e->time;
         wm[r] = e->wm;
         for (int f = 0; f < schema->n; f++) {
             if (real)
-                put_cell(&schema->f[f], &cols[f], nulls[f], r, e->value[f]);
+                put_cell(a, &schema->f[f], &cols[f], nulls[f], r, e->value[f]);
             else
                 put_garbage(&schema->f[f], &cols[f], nulls[f], r, &g->seed);
         }
@@ -433,6 +451,7 @@ static const struct batch *make_batch(struct arena *a, const struct script *s,
                          .sel = rows == n ? NULL : sel,
                          .off0 = off[0],
                          .off = off,
+                         .sub = sub,
                          .time = s->timed ? time : NULL,
                          .wm = s->timed ? wm : NULL,
                          .origin = &s->origin };
@@ -711,7 +730,7 @@ static char *run(const struct optest *t, const char *rows, const struct optest_m
         store[i] = state_new(store_undo, 0, i, 0);
     for (int i = 0; i < OP_PORTS_MAX; i++)
         r.out.last_off[i] = r.out.last_sub[i] = INT64_MIN;
-    read_script(&s, &a, &o.ctx, rows);
+    read_script(&s, &a, &o.ctx, t->share_offsets, rows);
     struct mark old, now;
     mark_here(&now, &r, 0);
     old = now;

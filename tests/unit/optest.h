@@ -15,6 +15,7 @@ struct optest {
                                * "left=a:i64|right=b:i64" */
     const char *by;           /* "source city"; NULL: none */
     const char *out;          /* out-ports that are read, "a b"; NULL: those of the descriptor */
+    bool share_offsets;       /* up to three rows have one offset, as below an explode */
     const char *const *files; /* name, content, name, content, NULL; NULL: none */
 };
 struct optest_mode {

@@ -195,7 +195,9 @@ static void exact_sums(void **state) {
 
 static void join_completes(void **state) {
     (void)state;
-    struct optest t = { .op = "join", .in = OBS, .config = "{\"need\":[\"a\",\"b\"]}" };
+    struct optest t = {
+        .op = "join", .share_offsets = true, .in = OBS, .config = "{\"need\":[\"a\",\"b\"]}"
+    };
     struct op_counts c;
     char *got = optest_same(&t,
                             "s1,1,a,10\ns1,1,b,20\n"
@@ -220,6 +222,7 @@ static void join_completes(void **state) {
 static void join_gives_up(void **state) {
     (void)state;
     struct optest t = { .op = "join",
+                        .share_offsets = true,
                         .in = OBS,
                         .config = "{\"need\":[\"a\",\"b\",\"c\"],\"max_open\":2}" };
     optest_expect(&t,
@@ -243,7 +246,7 @@ static void join_gives_up(void **state) {
 
 static void join_errors(void **state) {
     (void)state;
-    struct optest t = { .op = "join", .in = OBS };
+    struct optest t = { .op = "join", .share_offsets = true, .in = OBS };
     t.config = "{}";
     expect_error(&t, "names that make a record complete");
     t.config = "{\"need\":[\"a\",\"a\"]}";
@@ -316,10 +319,12 @@ static void join_equals_oracle(void **state) {
         }
         sbuf_add(&want, dead.p, dead.len);
         struct optest t = { .op = "join",
+                            .share_offsets = true,
                             .in = OBS,
                             .config = "{\"need\":[\"n0\",\"n1\",\"n2\",\"n3\"],\"max_open\":7}" };
         optest_expect(&t, sbuf_str(&in), sbuf_str(&want));
         t.by = "source";
+        t.share_offsets = false;
         optest_expect(&t, sbuf_str(&in), sbuf_str(&want));
         sbuf_free(&in);
         sbuf_free(&want);

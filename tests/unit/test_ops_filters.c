@@ -58,6 +58,28 @@ static void range_of_observations(void **state) {
                   "b,temperature,1\nc,null,77\nc,light,null\nc,light,null\nc,lights,4\n");
 }
 
+/* Names of one length, in orders that make the finder guess wrong. */
+static void range_of_similar_names(void **state) {
+    (void)state;
+    uint64_t seed = test_seed(12);
+    static const char *const name[] = { "aa", "bb", "cc", "dd", "ab" };
+    struct sbuf in = { 0 }, want = { 0 };
+    for (int i = 0; i < 2000; i++) {
+        int k = (int)(test_random(&seed) % 5), v = (int)(test_random(&seed) % 40);
+        sbuf_printf(&in, "%d,%s,%d\n", i, name[k], v);
+        if (k == 4 || (v >= k * 10 && v < k * 10 + 10))
+            sbuf_printf(&want, "%d,%s,%d\n", i, name[k], v);
+    }
+    struct optest t = { .op = "range_filter",
+                        .in = "i:i64 obs:string value:i64",
+                        .config = "{\"ranges\":{\"aa\":[0,9],\"bb\":[10,19],\"cc\":[20,29],"
+                                  "\"dd\":[30,39]},\"name_field\":\"obs\",\"value_field\":"
+                                  "\"value\"}" };
+    optest_expect(&t, sbuf_str(&in), sbuf_str(&want));
+    sbuf_free(&in);
+    sbuf_free(&want);
+}
+
 /* Doubles beyond 2^53 have gaps; integers must be compared as integers. */
 static void range_of_large_integers(void **state) {
     (void)state;
@@ -205,9 +227,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(range_drops_rows),      cmocka_unit_test(range_nulls_values),
         cmocka_unit_test(range_of_observations), cmocka_unit_test(range_of_large_integers),
-        cmocka_unit_test(range_equals_oracle),   cmocka_unit_test(range_errors),
-        cmocka_unit_test(bloom_drops_strangers), cmocka_unit_test(bloom_of_numbers),
-        cmocka_unit_test(bloom_rate_holds),
+        cmocka_unit_test(range_equals_oracle),   cmocka_unit_test(range_of_similar_names),
+        cmocka_unit_test(range_errors),          cmocka_unit_test(bloom_drops_strangers),
+        cmocka_unit_test(bloom_of_numbers),      cmocka_unit_test(bloom_rate_holds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
