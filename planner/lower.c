@@ -439,17 +439,27 @@ static bool topic_valid(const char *s) {
     return true;
 }
 
+/* Two writers of one file are as wrong as two of one topic: files stand in the same table, under a
+ * name that no topic can have. */
+static const char *file_key(struct lowering *l, const struct spec_stage *st, const char *file) {
+    return file && (st->op->flags & OP_SINK) ? arena_printf(l->a, SPEC_FILE_PREFIX "%s", file)
+                                             : NULL;
+}
+
 static void stage_topics(struct lowering *l, struct spec_stage *st) {
-    const char *topic = NULL;
+    const char *topic = NULL, *file = NULL;
     if (!(st->op->flags & (OP_SOURCE | OP_SINK)))
         return;
     for (const struct param *p = st->op->params; p && p->name; p++) {
         const char *at = (const char *)st->config + p->offset;
         if (p->type == PT_STR && strcmp(p->name, "topic") == 0)
             topic = *(const char *const *)at;
+        if (p->type == PT_STR && strcmp(p->name, "file") == 0)
+            file = *(const char *const *)at;
         if (p->type == PT_BOOL && strcmp(p->name, "append") == 0)
             st->append = *(const bool *)at;
     }
+    st->writes = topic ? NULL : file_key(l, st, file);
     if (!topic)
         return;
     char text[400];
@@ -461,9 +471,7 @@ static void stage_topics(struct lowering *l, struct spec_stage *st) {
                  LOG_NAME_MAX);
     else if (writes && strncmp(topic, "braid.", 6) == 0)
         snprintf(text, sizeof text,
-                 "topics named 'braid.…' are Braid's own: '%.60s' cannot be "
-                 "written",
-                 topic);
+                 "topics named 'braid.…' are Braid's own: '%.60s' cannot be written", topic);
     if (text[0]) {
         report_at(l, &l->s->tasks[st->task], "topic", NULL, text);
         st->bad = true;
@@ -472,6 +480,15 @@ static void stage_topics(struct lowering *l, struct spec_stage *st) {
     } else {
         st->reads = topic;
     }
+}
+
+const char *spec_kind(const char *written) {
+    return strncmp(written, SPEC_FILE_PREFIX, strlen(SPEC_FILE_PREFIX)) == 0 ? "file" : "topic";
+}
+
+const char *spec_written(const char *written) {
+    size_t len = strlen(SPEC_FILE_PREFIX);
+    return strncmp(written, SPEC_FILE_PREFIX, len) == 0 ? written + len : written;
 }
 
 /* Which topics are written below which topics: spec->edges, for cycles across dataflows. */
@@ -517,11 +534,12 @@ static void check_topics(struct lowering *l) {
             if (!o->writes || strcmp(o->writes, st->writes) != 0 || sig_equal(o->sig, st->sig) ||
                 (o->append && st->append))
                 continue;
-            snprintf(text, sizeof text,
-                     "topic '%.60s' is written by task '%s' already; several writers need "
-                     "\"append\": true",
-                     st->writes, s->tasks[o->task].id);
-            report_at(l, &s->tasks[st->task], "topic", NULL, text);
+            snprintf(text, sizeof text, "%s '%.60s' is written by task '%s' already%s",
+                     spec_kind(st->writes), spec_written(st->writes), s->tasks[o->task].id,
+                     st->writes == spec_written(st->writes)
+                         ? "; several writers of a topic need \"append\": true"
+                         : "");
+            report_at(l, &s->tasks[st->task], spec_kind(st->writes), NULL, text);
             break;
         }
     }

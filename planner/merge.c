@@ -289,21 +289,21 @@ static int check_writers(struct merging *m, int i) {
         if (in == mine || in->refs == 0) /* of this file: checked by the parser; or going away */
             continue;
         bool same = sig_equal(in->def->sig, st->sig);
+        const char *kind = spec_kind(st->writes), *name = spec_written(st->writes);
         if (same)
             snprintf(text, sizeof text,
-                     "topic '%.100s' is written by task '%s' of dataflow '%s', which does the same "
-                     "with another history; two copies cannot write one topic: use \"history\": "
-                     "\"shared\" or another topic",
-                     st->writes, owner_task(in), owner_name(in));
+                     "%s '%.100s' is written by task '%s' of dataflow '%s', which does the same "
+                     "with another history; two copies cannot write one %s: use \"history\": "
+                     "\"shared\" or another %s",
+                     kind, name, owner_task(in), owner_name(in), kind, kind);
         else if (in->append && st->append)
             continue;
         else
-            snprintf(
-                text, sizeof text,
-                "topic '%.100s' is owned by dataflow '%s' (task '%s'); write another topic, or "
-                "give \"append\": true in both",
-                st->writes, owner_name(in), owner_task(in));
-        return conflict(m, i, "topic", ERR_CONFLICT, text);
+            snprintf(text, sizeof text,
+                     "%s '%.100s' is owned by dataflow '%s' (task '%s'); write another %s%s", kind,
+                     name, owner_name(in), owner_task(in), kind,
+                     name == st->writes ? ", or give \"append\": true in both" : "");
+        return conflict(m, i, kind, ERR_CONFLICT, text);
     }
     return 0;
 }

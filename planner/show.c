@@ -222,7 +222,7 @@ static const char *detail(const struct show_node *node, struct arena *a) {
         while (!up->topic && up->def->nlinks == 1 && !(op->flags & OP_SINK))
             up = up->parent[0];
         if (up->topic)
-            return arena_printf(a, "%s %s", op->name, up->topic->name);
+            return arena_printf(a, "%s %s", op->name, spec_written(up->topic->name));
     }
     const char *by = "";
     for (int k = 0; k < in->def->nby; k++)

@@ -75,7 +75,7 @@ struct spec_stage {
     const char *blob;                          /* everything the signature hashes */
     uint32_t blob_len, config_off, config_len; /* its canonical config within */
     const char *attach; /* attach parameters that differ from the defaults, JSON; NULL: none */
-    /* topics, by the parameter named `topic` of a source or sink stage; NULL: none */
+    /* by the parameters named `topic` of a source or sink stage, `file` of a sink; NULL: none */
     const char *reads, *writes;
     bool append;
 };
@@ -108,6 +108,11 @@ int spec_parse(struct spec *s, const char *file, const char *text, size_t len,
                const struct spec_env *env, struct arena *a, struct errs *es, struct errs *warn);
 /* Names of dataflows, tasks and tenants: 1 to SPEC_NAME_MAX of [A-Za-z0-9_-], names also '.'. */
 bool spec_name_valid(const char *s, size_t len, bool dots);
+
+/* "topic" or "file", and its name, of what a stage writes. */
+#define SPEC_FILE_PREFIX "file:"
+const char *spec_kind(const char *written);
+const char *spec_written(const char *written);
 
 /* ---- between the parts of the parser ---- */
 /* lower.c: tasks to stages, then schemas from sources to sinks. */
