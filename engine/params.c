@@ -87,15 +87,18 @@ static const char *hint(const struct param *p, char *buf, size_t size) {
     return "";
 }
 
-static int wrong_type(struct reader *r, const struct param *p, const struct jnode *n) {
-    char buf[512];
-    return json_error(r->es, r->doc, n, false, "'%s' must be %s, not %s", p->name,
-                      hint(p, buf, sizeof buf), jtype_names[n->type]);
-}
-
 /* A user's word shortened for a message. */
 static int clip(uint32_t len) {
     return len > 60 ? 60 : (int)len;
+}
+
+static int wrong_type(struct reader *r, const struct param *p, const struct jnode *n) {
+    char buf[512];
+    if (n->type == J_STR && !(p->flags & PARAM_SECRET))
+        return json_error(r->es, r->doc, n, false, "'%s' must be %s, not the string \"%.*s\"",
+                          p->name, hint(p, buf, sizeof buf), clip(n->len), n->s);
+    return json_error(r->es, r->doc, n, false, "'%s' must be %s, not %s", p->name,
+                      hint(p, buf, sizeof buf), jtype_names[n->type]);
 }
 
 static const char *number_text(double v, char *buf) {
@@ -395,11 +398,13 @@ static int schema_from_file(const struct file *f, struct arena *a, const struct 
         p = nl ? nl + 1 : end;
     }
     int n = count_cells(line[0], stop[0]), kinds = count_cells(line[2], stop[2]);
-    if (n != kinds || n > SCHEMA_FIELDS_MAX)
+    if (n != kinds)
         return err_set(e, ERR_INPUT,
-                       "schema file '%s' has %d names in line 1 and %d kinds in line 3; both must "
-                       "be equal and at most %d",
-                       f->name, n, kinds, SCHEMA_FIELDS_MAX);
+                       "schema file '%s' has %d name%s in line 1 but %d kind%s in line 3", f->name,
+                       n, n == 1 ? "" : "s", kinds, kinds == 1 ? "" : "s");
+    if (n > SCHEMA_FIELDS_MAX)
+        return err_set(e, ERR_INPUT, "schema file '%s' has %d fields; at most %d are allowed",
+                       f->name, n, SCHEMA_FIELDS_MAX);
     struct field *fields;
     struct schema *s = schema_new(a, n, &fields);
     const char *word;
@@ -687,8 +692,12 @@ static int unknown_key(struct reader *r, const struct jnode *c) {
                       clip(c->klen), c->key, n ? list : "none");
 }
 
+/* A required parameter that is not there; no news when an unknown key was most likely meant. */
 static int missing(struct reader *r, const struct param *p, const struct jnode *obj) {
     char buf[512];
+    for (const struct jnode *c = obj ? obj->child : NULL; c; c = c->next)
+        if (!find_param(r->d, c) && c->klen < 64 && err_nearest(c->key, &p->name, 1))
+            return ERR_INPUT;
     const char *what = hint(p, buf, sizeof buf);
     if (obj)
         return json_error(r->es, r->doc, obj, false, "%s needs '%s': %s", r->d->name, p->name,

@@ -68,6 +68,16 @@ static int check_keys(struct parser *p, const struct jnode *obj, const char *wha
     return rc;
 }
 
+/* Whether an unknown key was most likely meant to be `key`: then that it is missing is no news. */
+static bool misspelt(const struct jnode *obj, const char *key, const char *const *keys, int nkeys) {
+    for (const struct jnode *c = obj->child; c; c = c->next) {
+        const char *near = c->klen < 64 ? err_nearest(c->key, keys, nkeys) : NULL;
+        if (near && strcmp(near, key) == 0)
+            return true;
+    }
+    return false;
+}
+
 /* A member of a type; NULL when absent or, after reporting, of another type. */
 static const struct jnode *member(struct parser *p, const struct jnode *obj, const char *key,
                                   enum jtype type, int *rc) {
@@ -110,8 +120,10 @@ static int word_of(struct parser *p, const struct jnode *n, const char *key,
                                                        : " or ",
                                     words[count]);
     }
-    json_error(p->es, &p->s->doc, n, false, "'%s' must be %s, not \"%.*s\"", key, list,
-               clip(n->len), n->s);
+    const char *near = n->len < 64 ? err_nearest(n->s, words, count) : NULL;
+    json_error(p->es, &p->s->doc, n, false, "'%s' must be %s, not \"%.*s\"%s%s%s", key, list,
+               clip(n->len), n->s, near ? "; did you mean \"" : "", near ? near : "",
+               near ? "\"?" : "");
     return -1;
 }
 
@@ -122,13 +134,13 @@ static void read_head(struct parser *p, const struct jnode *root) {
     int rc = 0;
     check_keys(p, root, "a dataflow", top_keys, COUNT(top_keys));
     const struct jnode *n = jnode_get(root, "braid");
-    if (!n)
+    if (!n && !misspelt(root, "braid", top_keys, COUNT(top_keys)))
         json_error(p->es, &s->doc, root, false, "a dataflow starts with \"braid\": 1");
-    else if (n->type != J_INT || n->i != 1)
+    else if (n && (n->type != J_INT || n->i != 1))
         json_error(p->es, &s->doc, n, false, "'braid' is the version of the format and must be 1");
     if ((n = member(p, root, "name", J_STR, &rc)))
         s->name = name_of(p, n, "the name of the dataflow", true);
-    else if (rc == 0)
+    else if (rc == 0 && !misspelt(root, "name", top_keys, COUNT(top_keys)))
         json_error(p->es, &s->doc, root, false, "the dataflow has no name: add \"name\"");
     if ((n = member(p, root, "description", J_STR, &rc)))
         s->description = n->s;
@@ -221,7 +233,7 @@ static void read_task(struct parser *p, int i, const struct jnode *n) {
     rc = check_keys(p, n, "a task", task_keys, COUNT(task_keys));
     const struct jnode *id = member(p, n, "id", J_STR, &rc);
     if (!id) {
-        if (!jnode_get(n, "id"))
+        if (!jnode_get(n, "id") && !misspelt(n, "id", task_keys, COUNT(task_keys)))
             rc = json_error(p->es, &s->doc, n, false, "the task has no \"id\"");
     } else if (name_of(p, id, "the task id", false)) {
         int *slot = id_slot(p, id->s, id->len);
@@ -243,7 +255,7 @@ static void read_task(struct parser *p, int i, const struct jnode *n) {
     n2 = member(p, n, "type", J_STR, &rc);
     if (n2)
         read_type(p, t, n2);
-    else if (!jnode_get(n, "type"))
+    else if (!jnode_get(n, "type") && !misspelt(n, "type", task_keys, COUNT(task_keys)))
         json_error(p->es, &s->doc, n, false, "the task has no \"type\"");
     if (t->op)
         read_config(p, t, jnode_get(n, "config"));
@@ -422,7 +434,7 @@ static int read_input(struct parser *p, int self, int k, const struct jnode *n) 
     if (n->type == J_OBJ) {
         rc = check_keys(p, n, "an input", input_keys, COUNT(input_keys));
         from = member(p, n, "from", J_STR, &rc);
-        if (!from && !jnode_get(n, "from"))
+        if (!from && !jnode_get(n, "from") && !misspelt(n, "from", input_keys, COUNT(input_keys)))
             rc = json_error(p->es, &s->doc, n, false, "the input has no \"from\"");
         to = jnode_get(n, "to");
         const struct jnode *g = member(p, n, "grouping", J_STR, &rc);
@@ -464,8 +476,8 @@ static int check_inputs(struct parser *p, struct spec_task *t, const struct jnod
             j++;
         if (j < i)
             rc = json_error(p->es, doc, t->inputs[i].at, false,
-                            "inputs %d and %d of '%s' are the same stream into the same in-port", j,
-                            i, t->id);
+                            "'%s' feeds in-port '%s' of task '%s' twice",
+                            p->s->tasks[t->inputs[i].from].id, t->inputs[i].in_port, t->id);
     }
     if (t->op->flags & OP_ANY_PORTS) {
         if (t->ninputs == 0 && !(t->op->flags & OP_SOURCE))
@@ -512,7 +524,7 @@ static void read_inputs(struct parser *p, int i) {
     for (const struct jnode *c = list ? list->child : NULL; c; c = c->next, k++)
         rc |= read_input(p, i, k, c);
     /* An input in error leaves its in-port open without blame. */
-    if (rc == 0)
+    if (rc == 0 && (list || !misspelt(t->at, "inputs", task_keys, COUNT(task_keys))))
         rc = check_inputs(p, t, list);
     if (rc)
         t->bad = true;
@@ -520,22 +532,26 @@ static void read_inputs(struct parser *p, int i) {
 
 /* ---- order and cycles ---- */
 
+/* The walk went from child to parent; it is printed with the stream, from where it began. */
 static void report_cycle(struct parser *p, const int *path, int from, int to) {
+    enum { SHOWN = 12 };
     struct spec *s = p->s;
     char text[600];
     size_t len = 0;
-    /* The walk went from child to parent: print it with the stream. */
-    for (int i = to; i >= from && len < sizeof text; i--)
-        len += (size_t)snprintf(text + len, sizeof text - len, "%s -> ", s->tasks[path[i]].id);
-    const char *last = s->tasks[path[to]].id;
-    if (len >= sizeof text) /* too long to print whole */
-        snprintf(text + sizeof text - 8, 8, "... -> ");
+    const char *start = s->tasks[path[from]].id;
+    for (int i = to, k = 0; i > from && len < sizeof text; i--, k++) {
+        if (k == SHOWN && to - from > SHOWN + 1) {
+            len += (size_t)snprintf(text + len, sizeof text - len, "... -> ");
+            break;
+        }
+        len += (size_t)snprintf(text + len, sizeof text - len, "%.30s -> ", s->tasks[path[i]].id);
+    }
     if (from == to)
         json_error(p->es, &s->doc, s->tasks[path[from]].at, false, "task '%s' reads its own output",
-                   last);
+                   start);
     else
         json_error(p->es, &s->doc, s->tasks[path[from]].at, false,
-                   "the tasks form a cycle of %d: %s%s", to - from + 1, text, last);
+                   "%d tasks form a cycle: %.30s -> %s%.30s", to - from + 1, start, text, start);
 }
 
 /* Walks from each task left over to parents left over; a walk that meets itself is a cycle. */
@@ -668,7 +684,7 @@ int spec_parse(struct spec *s, const char *file, const char *text, size_t len,
     const struct jnode *tasks = member(&p, s->doc.root, "tasks", J_ARR, &rc);
     if (tasks)
         read_tasks(&p, tasks);
-    else if (rc == 0)
+    else if (rc == 0 && !misspelt(s->doc.root, "tasks", top_keys, COUNT(top_keys)))
         json_error(es, &s->doc, s->doc.root, false, "the dataflow has no \"tasks\"");
     if (es->n > kept)
         qsort(es->v + kept, (size_t)(es->n - kept), sizeof *es->v, by_offset);
