@@ -513,8 +513,9 @@ void exec_drain(struct exec *ex, const struct change *ch) {
             gone[n++] = ex->task[i];
     ex->tick++;
     ex->ending = true;
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++)
         links_open(gone[i], INT64_MAX);
+    for (int i = 0; i < n; i++) {
         for (int k = 0; k < gone[i]->def->nlinks; k++) {
             struct task *from = gone[i]->in[k].from;
             if (from->tick == ex->tick)
