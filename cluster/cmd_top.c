@@ -1,7 +1,7 @@
 /* braid top: what runs now. Two looks at the server's counters give the rates between them. */
 #include "cluster/client.h"
 #include "cluster/cmd.h"
-#include "cluster/metrics.h"
+#include "cluster/look.h"
 #include "cluster/table.h"
 #include "engine/clock.h"
 #include "engine/num.h"
@@ -12,27 +12,13 @@
 #include <time.h>
 #include <unistd.h>
 
-/* One look. */
-struct look {
-    struct metrics metrics;
-    struct json_doc flows, graph;
-    struct arena arena;
-};
-/* A task as drawn: all stages that carry its label. */
-struct line {
-    const char *label, *type, *users;
-    int nusers;
-    double in, out, busy; /* per second; busy: share of a core */
-    double ns_row;
-    int64_t rejected, late, lag;
-};
 struct screen {
     struct cli *c;
-    const struct look *a, *b; /* a NULL: rates since the start */
+    const struct look *a, *b;
     double seconds;
     struct arena arena;
     int nlines;
-    struct line *lines;
+    struct look_line *lines;
 };
 
 static atomic_bool interrupted;
@@ -41,97 +27,17 @@ static void on_interrupt(int sig) {
     atomic_store(&interrupted, true);
 }
 
-static void look_free(struct look *l) {
-    metrics_free(&l->metrics);
-    arena_free(&l->arena);
-    *l = (struct look){ 0 };
-}
-
-static int look_take(struct client *cl, struct look *l, struct errs *es) {
-    struct sbuf text = { 0 };
-    *l = (struct look){ 0 };
-    int rc = client_call(cl, "GET", "/metrics", NULL, &text, NULL, es);
-    if (rc == 0)
-        metrics_parse(&l->metrics, sbuf_str(&text), text.len);
-    if (rc == 0)
-        rc = client_json(cl, "GET", "/v1/dataflows", NULL, &l->arena, &l->flows, es);
-    if (rc == 0)
-        rc = client_json(cl, "GET", "/v1/graph?format=json", NULL, &l->arena, &l->graph, es);
-    sbuf_free(&text);
-    return rc;
-}
-
 /* ---- figures ---- */
 
 static double per_second(const struct screen *s, int64_t now, int64_t before) {
     return now > before ? (double)(now - before) / s->seconds : 0;
 }
 
-static void add_stage(const struct screen *s, struct line *l, const struct stage_metrics *m,
-                      bool last) {
-    static const struct stage_metrics zero = { 0 };
-    const struct stage_metrics *p = s->a ? metrics_find(&s->a->metrics, m->instance) : NULL;
-    p = p ? p : &zero;
-    double rows = per_second(s, m->rows_in, p->rows_in);
-    if (rows > l->in)
-        l->in = rows;
-    if (last)
-        l->out = per_second(s, m->rows_out, p->rows_out);
-    double busy = per_second(s, m->busy_ns, p->busy_ns);
-    l->busy += busy / 1e9;
-    if (rows > 0)
-        l->ns_row += busy / rows;
-    else if (m->rows_in > 0)
-        l->ns_row += (double)m->busy_ns / (double)m->rows_in;
-    l->rejected += m->rejected;
-    l->late += m->late;
-    if (m->lag >= 0)
-        l->lag = m->lag;
-}
-
-static const char *user_names(struct arena *a, const struct jnode *list, int *count) {
-    struct sbuf b = { 0 };
-    int n = 0;
-    for (; list; list = list->next, n++)
-        if (list->type == J_STR && n < 4)
-            sbuf_printf(&b, "%s%s", n ? ", " : "", list->s);
-    if (n > 4)
-        sbuf_printf(&b, " and %d more", n - 4);
-    *count = n;
-    const char *s = arena_strdup(a, n ? sbuf_str(&b) : "");
-    sbuf_free(&b);
-    return s;
-}
-
 static int by_busy(const void *a, const void *b) {
-    const struct line *x = a, *y = b;
+    const struct look_line *x = a, *y = b;
     if (x->busy != y->busy)
         return x->busy < y->busy ? 1 : -1;
     return strcmp(x->label, y->label);
-}
-
-/* A node's id is "t" and the instance number of its task's last stage. */
-static int64_t node_instance(const struct jnode *node) {
-    const char *id = json_text(node, "id");
-    int64_t v = 0;
-    return *id == 't' && num_i64_whole(id + 1, id + strlen(id), &v) == 0 ? v : -1;
-}
-
-static void make_lines(struct screen *s) {
-    const struct metrics *m = &s->b->metrics;
-    s->lines = ARENA_ARRAY(&s->arena, struct line, json_count(s->b->graph.root, "tasks") + 1);
-    for (const struct jnode *t = json_list(s->b->graph.root, "tasks"); t; t = t->next) {
-        const struct stage_metrics *last = metrics_find(m, (uint64_t)node_instance(t));
-        if (!last)
-            continue;
-        struct line *l = &s->lines[s->nlines++];
-        *l = (struct line){ .label = last->label, .type = json_text(t, "type"), .lag = -1 };
-        l->users = user_names(&s->arena, json_list(t, "dataflows"), &l->nusers);
-        for (int i = 0; i < m->n; i++)
-            if (&m->stage[i] == last || strcmp(m->stage[i].label, last->label) == 0)
-                add_stage(s, l, &m->stage[i], &m->stage[i] == last);
-    }
-    qsort(s->lines, (size_t)s->nlines, sizeof *s->lines, by_busy);
 }
 
 /* ---- drawing ---- */
@@ -196,16 +102,16 @@ static int draw_flows(const struct screen *s, int max, int width, bool color) {
 static void draw_tasks(const struct screen *s, int max, int width, bool color) {
     struct table t;
     char buf[UNIT_MAX];
-    table_begin(&t, "<task", "<type", ">rows in/s", ">rows out/s", ">ns/row", ">core", ">rejected",
+    table_begin(&t, "<task", "<type", ">rows in/s", ">rows out/s", ">a row", ">core", ">rejected",
                 ">lag", "<runs for", NULL);
     for (int i = 0; i < s->nlines && i < max; i++) {
-        const struct line *l = &s->lines[i];
+        const struct look_line *l = &s->lines[i];
         table_add(&t, l->label);
         table_style(&t, STYLE_BOLD);
         table_add(&t, l->type);
         add_rate(&t, l->in);
         add_rate(&t, l->out);
-        add_rate(&t, l->ns_row);
+        table_add(&t, l->ns_row > 0 ? unit_ns(buf, l->ns_row) : "-");
         table_add(&t, unit_percent(buf, l->busy));
         table_add(&t, l->rejected ? unit_exact(buf, (uint64_t)l->rejected) : "-");
         table_style(&t, l->rejected ? STYLE_RED : STYLE_DIM);
@@ -236,7 +142,7 @@ static void print_json(const struct screen *s) {
     char num[NUM_F64_MAX_LEN];
     sbuf_adds(&o, "{\"tasks\":[");
     for (int i = 0; i < s->nlines; i++) {
-        const struct line *l = &s->lines[i];
+        const struct look_line *l = &s->lines[i];
         const double v[] = { l->in, l->out, l->ns_row, l->busy };
         static const char *const names[] = { "rows_in_s", "rows_out_s", "ns_per_row", "core" };
         sbuf_adds(&o, i ? ",{\"task\":" : "{\"task\":");
@@ -258,7 +164,8 @@ static void show(struct cli *c, const struct look *a, const struct look *b, bool
     struct screen s = { .c = c, .a = a, .b = b };
     s.seconds = (double)(b->metrics.taken_ns - a->metrics.taken_ns) / 1e9;
     s.seconds = s.seconds > 0 ? s.seconds : 1e-9;
-    make_lines(&s);
+    s.lines = look_lines(a, b, &s.arena, &s.nlines);
+    qsort(s.lines, (size_t)s.nlines, sizeof *s.lines, by_busy);
     if (c->json)
         print_json(&s);
     else

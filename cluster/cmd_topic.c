@@ -270,8 +270,8 @@ static void print_replayed(struct cli *c, const char *title, const struct replay
     }
     fprintf(stderr, "%s: %s records, %s in %s (%s/s, %s/s)", title,
             unit_exact(a, (uint64_t)t->records), unit_bytes(b, (double)t->bytes),
-            unit_span(s, seconds), unit_count(d, (double)t->records / seconds),
-            unit_bytes(e, (double)t->bytes / seconds));
+            seconds < 1 ? unit_ns(s, seconds * 1e9) : unit_span(s, seconds),
+            unit_count(d, (double)t->records / seconds), unit_bytes(e, (double)t->bytes / seconds));
     if (scheduled)
         fprintf(stderr, ", at most %s behind schedule", unit_ns(f, (double)t->behind_ms_max * 1e6));
     if (t->repeated)

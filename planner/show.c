@@ -243,12 +243,15 @@ static void tree_line(struct tree *t, const char *prefix, int i, bool again) {
     const struct show_node *node = &t->g->v[i];
     const char *users = users_text(node, t->a);
     int used = add_columns(t->out, prefix, t->width / 2);
-    used += add_columns(t->out, node->task->id, 40);
+    /* A task named after its type is named once. */
+    if (again || strcmp(node->task->id, node->task->op->name) != 0)
+        used += add_columns(t->out, node->task->id, 40);
     if (again) {
         sbuf_adds(t->out, " (above)\n");
         return;
     }
-    used += add_columns(t->out, "  ", 2);
+    if (strcmp(node->task->id, node->task->op->name) != 0)
+        used += add_columns(t->out, "  ", 2);
     int room = t->width - used - columns(users) - 2;
     used += add_columns(t->out, detail(node, t->a), room > 8 ? room : 8);
     for (int pad = t->width - used - columns(users); pad > 0; pad--)
