@@ -53,14 +53,11 @@ void shared_put(void *table) {
     while (*at && (*at)->table != table)
         at = &(*at)->next;
     struct entry *n = *at;
-    if (n && --n->uses == 0)
+    if (n && --n->uses == 0) {
         *at = n->next;
-    else
-        n = NULL;
-    pthread_mutex_unlock(&lock);
-    if (n) {
-        n->drop(n->table);
+        n->drop(n->table); /* under the lock: never two copies at once */
         free(n->key);
         free(n);
     }
+    pthread_mutex_unlock(&lock);
 }
