@@ -71,7 +71,7 @@ static void *work(void *arg) {
     for (int i = 0; i < rounds; i++) {
         uint64_t r = test_random(&seed);
         struct table **t = &held[r % HELD];
-        int k = (int)(r >> 8) % KEYS;
+        int k = (int)((r >> 8) % KEYS);
         void *got = NULL;
         shared_put(*t);
         faults += shared_get(key[k], make, &k, drop, &got, NULL) != 0;
