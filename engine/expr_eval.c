@@ -426,7 +426,7 @@ static const uint64_t *eval_neg(struct run *r, const struct instr *in, const str
 /* ---- machine: comparisons ---- */
 
 int cmp_i64_f64(int64_t i, double f) {
-    if (f < -0x1p63)
+    if (!(f >= -0x1p63)) /* also NaN, the value of a null row */
         return 1;
     if (f >= 0x1p63)
         return -1;

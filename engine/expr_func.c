@@ -364,7 +364,8 @@ static void civil(int64_t days, int64_t *year, int64_t *month, int64_t *day) {
     *year = yoe + era * 400 + (*month <= 2);
 }
 static int64_t time_part(int op, int64_t t) {
-    int64_t days = floor_div(t, day_ms), ms = t - days * day_ms, y, mo, d;
+    int64_t days = floor_div(t, day_ms), ms = t % day_ms, y, mo, d;
+    ms += ms < 0 ? day_ms : 0;
     switch (op) {
     case X_HOUR:
         return ms / 3600000;

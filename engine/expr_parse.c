@@ -118,8 +118,10 @@ static void lex_quoted(struct parser *ps, char quote, enum tok tok) {
     ps->s = (struct span){ out, n, 0 };
     ps->p = q + 1;
     ps->tok = tok;
-    if (tok == T_QUOTED && (!n || memchr(out, 0, n)))
-        FAIL(ps, ps->at, "an identifier is neither empty nor holds a NUL");
+    if (memchr(out, 0, n)) /* canonical texts are C strings */
+        FAIL(ps, ps->at, "a NUL byte is not allowed");
+    else if (tok == T_QUOTED && !n)
+        FAIL(ps, ps->at, "an identifier is not empty");
 }
 
 static int hex(char c) {
