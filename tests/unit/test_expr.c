@@ -375,11 +375,121 @@ static void configs_are_canonical(void **state) {
     free(a);
 }
 
+/* ---- docs/expressions.md ---- */
+
+static const struct field doc_fields[] = {
+    { "temperature", TYPE_F64, 0 }, { "humidity", TYPE_F64, 0 }, { "source", TYPE_STR, 0 },
+    { "count", TYPE_I64, 0 },       { "ok", TYPE_BOOL, 0 },      { "payload", TYPE_BYTES, 0 },
+    { "room number", TYPE_STR, 0 },
+};
+static const struct schema doc_schema = { sizeof doc_fields / sizeof *doc_fields, doc_fields };
+
+static char *page(void) {
+    FILE *f = fopen("docs/expressions.md", "rb");
+    assert_non_null(f);
+    char *text = calloc(1, 1 << 20);
+    assert_true(fread(text, 1, (1 << 20) - 1, f) > 0);
+    fclose(f);
+    return text;
+}
+/* Splits `line` at ` sep `; the right side, or NULL. */
+static char *right_of(char *line, const char *sep) {
+    char *at = strstr(line, sep);
+    if (!at)
+        return NULL;
+    *at = 0;
+    return at + strlen(sep);
+}
+static const char *canonical(struct arena *a, const char *text) {
+    struct err e = ERR_INIT;
+    const char *c = expr_canonical(a, text, strlen(text), &e);
+    if (!c)
+        fail_msg("%s: %s", text, e.text);
+    return c;
+}
+static void check_example(struct arena *a, const char *kind, char *line) {
+    struct err e = ERR_INIT;
+    struct agg g;
+    char *right = right_of(line, strcmp(kind, "same") ? " → " : " | ");
+    const struct expr *x = expr_compile(a, line, strlen(line), &doc_schema, EXPR_HAS_TIME, &e);
+    if (!strcmp(kind, "error")) {
+        assert_null(x);
+        assert_string_equal(e.text, right);
+    } else if (!strcmp(kind, "aggregate")) {
+        if (agg_compile(a, line, strlen(line), &doc_schema, 0, &g, &e))
+            fail_msg("%s: %s", line, e.text);
+    } else if (!x)
+        fail_msg("%s: %s", line, e.text);
+    else if (right)
+        assert_string_equal(canonical(a, line), canonical(a, right));
+}
+static void examples_of_the_page_hold(void **state) {
+    (void)state;
+    struct arena a = { 0 };
+    char *text = page(), *save = NULL, kind[16] = "";
+    int seen = 0;
+    for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        if (!strncmp(line, "```", 3)) {
+            snprintf(kind, sizeof kind, "%s",
+                     strncmp(line, "```expr", 7) ? ""
+                     : line[7]                   ? line + 8
+                                                 : "value");
+        } else if (*kind) {
+            check_example(&a, kind, line);
+            seen++;
+        }
+    }
+    assert_true(seen > 60);
+    free(text);
+    arena_free(&a);
+}
+
+static void add_types(struct sbuf *o, const char *sig) {
+    for (const char *p = sig; *p && *sig != '*'; p++)
+        sbuf_printf(o, "%s%s",
+                    *p == ':'                 ? " → "
+                    : p > sig && p[-1] != ':' ? ", "
+                                              : "",
+                    *p == 'n'   ? p > sig && p[-1] == ':' ? "the same" : "number"
+                    : *p == 'f' ? p > sig && p[-1] == ':' ? "f64" : "number"
+                    : *p == 'i' ? "i64"
+                    : *p == 's' ? "string"
+                    : *p == 't' ? "string or bytes"
+                    : *p == 'b' ? "bool"
+                                : "");
+}
+/* The page lists exactly the functions that there are, with their texts. */
+static void page_lists_the_functions(void **state) {
+    (void)state;
+    struct sbuf o = { 0 };
+    char *text = page();
+    sbuf_adds(&o, "| Function | Types | |\n|---|---|---|\n");
+    for (const struct expr_func *f = expr_funcs; f->name; f++) {
+        sbuf_printf(&o, "| `%s(%s)` | ", f->name, f->args);
+        add_types(&o, f->sig);
+        sbuf_adds(&o, *f->sig == '*' ? "| " : " | ");
+        for (const char *p = f->doc; *p; p++)
+            sbuf_printf(&o, *p == '|' ? "\\%c" : "%c", *p);
+        sbuf_adds(&o, " |\n");
+    }
+    if (!strstr(text, sbuf_str(&o))) {
+        fputs(o.p, stderr); /* too long for fail_msg */
+        fail_msg("docs/expressions.md should have this table");
+    }
+    sbuf_free(&o);
+    free(text);
+}
+
 int main(void) {
     const struct CMUnitTest all[] = {
-        cmocka_unit_test(errors_are_precise),    cmocka_unit_test(limits_hold),
-        cmocka_unit_test(canonical_texts),       cmocka_unit_test(nulls_are_counted),
-        cmocka_unit_test(filter_rows),           cmocka_unit_test(project_rows),
+        cmocka_unit_test(examples_of_the_page_hold),
+        cmocka_unit_test(page_lists_the_functions),
+        cmocka_unit_test(errors_are_precise),
+        cmocka_unit_test(limits_hold),
+        cmocka_unit_test(canonical_texts),
+        cmocka_unit_test(nulls_are_counted),
+        cmocka_unit_test(filter_rows),
+        cmocka_unit_test(project_rows),
         cmocka_unit_test(configs_are_canonical),
     };
     return cmocka_run_group_tests_name("expr", all, NULL, NULL);
