@@ -54,8 +54,8 @@ struct coord_spec {
  * after the commit, or after planning when `dry`. Errors are in `es`. */
 int coord_submit(struct coord *c, const struct coord_spec *specs, int n, bool dry, struct sbuf *out,
                  struct errs *es);
-/* Appends the answer of DELETE /v1/dataflows/NAME to `out`. `drain` is refused (ERR_INPUT): the
- * engine cannot yet end a stream for some of its readers only. */
+/* Appends the answer of DELETE /v1/dataflows/NAME to `out`; returns after the commit. `drain`:
+ * tasks that nobody else uses flush their open windows first; the answer names those that stay. */
 int coord_remove(struct coord *c, const char *name, bool drain, struct sbuf *out, struct err *e);
 /* Which running tasks read or write a topic: for deciding who may delete it or write to it. */
 struct coord_topic_use {

@@ -401,7 +401,8 @@ static void count_out(struct coord *c, const char *name, const struct pending *p
     events_add(c->events, "removed", name, "");
 }
 
-static int remove_locked(struct coord *c, const char *name, struct sbuf *out, struct err *e) {
+static int remove_locked(struct coord *c, const char *name, bool drain, struct sbuf *out,
+                         struct err *e) {
     const struct change *ch;
     struct pending *p = NULL;
     coord_lock(c);
@@ -412,6 +413,7 @@ static int remove_locked(struct coord *c, const char *name, struct sbuf *out, st
     int rc = plan_remove(c->plan, name, &ch, e);
     if (rc == 0) {
         p = pending_new(c, ch, 1);
+        p->x.change.drain = drain;
         p->record[p->nrecords++].serial = d->serial;
         p->meta = meta_of(c, ch->version);
     }
@@ -430,14 +432,9 @@ static int remove_locked(struct coord *c, const char *name, struct sbuf *out, st
 }
 
 int coord_remove(struct coord *c, const char *name, bool drain, struct sbuf *out, struct err *e) {
-    if (drain)
-        return err_set(e, ERR_INPUT,
-                       "draining is not supported yet: remove '%.100s' without it; open windows of "
-                       "tasks that nobody else uses are dropped",
-                       name);
     if (!change_begin(c, e))
         return ERR_SYSTEM;
-    int rc = remove_locked(c, name, out, e);
+    int rc = remove_locked(c, name, drain, out, e);
     pthread_mutex_unlock(&c->change_lock);
     return rc;
 }

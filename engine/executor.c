@@ -102,8 +102,8 @@ static void on_commit(void *arg, enum log_outcome outcome, uint64_t no, const st
         x->outcome_err = *e;
     x->outcome_ready = true;
     uv_cond_broadcast(&x->cond);
+    wake_loop(x); /* inside the lock: once the outcome is taken, the loop may be closed */
     uv_mutex_unlock(&x->mutex);
-    wake_loop(x);
 }
 
 static void state_key(char *out, uint64_t instance, int table) {
