@@ -11,8 +11,10 @@ struct keyed {
     struct state *table;
     const struct span *key;
     const uint64_t *hash;
-    void *value; /* of row `at`; NULL: none */
+    void *value; /* of row `at`, for writing; NULL: none */
     uint32_t at;
+    const void *seen; /* of row `seen_at`, for reading; NULL: not in the table */
+    uint32_t seen_at; /* UINT32_MAX: none */
 };
 
 /* Above this size a table is not in the cache and its keys are asked for ahead; below, that would
@@ -31,25 +33,42 @@ static inline struct keyed keyed_batch(struct op_ctx *c, struct state *t, const 
         for (uint32_t i = 0; i < b->n; i++)
             state_prefetch_entry(t, hash[i]);
     }
-    return (struct keyed){ .table = t, .key = key, .hash = hash };
+    return (struct keyed){ .table = t, .key = key, .hash = hash, .seen_at = UINT32_MAX };
+}
+
+static inline bool keyed_same(const struct keyed *k, uint32_t i, uint32_t j) {
+    const struct span *s = &k->key[i], *o = &k->key[j];
+    return k->hash[i] == k->hash[j] && s->len == o->len &&
+           (s->p == o->p || memcmp(s->p, o->p, s->len) == 0);
 }
 
 /* The value of row i of the batch, for writing; *created when it is new (zeroed). Holds until the
  * next call. */
 static inline void *keyed_edit(struct keyed *k, uint32_t i, bool *created) {
-    const struct span *s = &k->key[i], *o = &k->key[k->at];
     *created = false;
-    if (!k->value || k->hash[i] != k->hash[k->at] || s->len != o->len ||
-        (s->p != o->p && memcmp(s->p, o->p, s->len) != 0))
-        k->value = state_edit(k->table, s->p, s->len, k->hash[i], created);
+    if (!k->value || !keyed_same(k, i, k->at)) {
+        k->value = state_edit(k->table, k->key[i].p, k->key[i].len, k->hash[i], created);
+        k->seen_at = UINT32_MAX;
+    }
     k->at = i;
     return k->value;
+}
+
+/* The same for reading, NULL when the key has none: keeps no copy for an undo. */
+static inline const void *keyed_find(struct keyed *k, uint32_t i) {
+    if (k->value && keyed_same(k, i, k->at))
+        return k->value;
+    if (k->seen_at == UINT32_MAX || !keyed_same(k, i, k->seen_at))
+        k->seen = state_find(k->table, k->key[i].p, k->key[i].len, k->hash[i]);
+    k->seen_at = i;
+    return k->seen;
 }
 
 /* Forgets row i's key. */
 static inline void keyed_drop(struct keyed *k, uint32_t i) {
     state_drop(k->table, k->key[i].p, k->key[i].len, k->hash[i]);
     k->value = NULL;
+    k->seen_at = UINT32_MAX;
 }
 
 /* Puts v at the end of a list of at most `cap` values, oldest first, forgetting the oldest when it

@@ -58,6 +58,7 @@ static void run_spec(struct flowrun *r, const struct spec *s, const struct datas
         run_task(run, i, &t);
         snprintf(r->task[i].id, sizeof r->task[i].id, "%s", t.id);
         snprintf(r->task[i].type, sizeof r->task[i].type, "%s", t.type);
+        memcpy(r->task[i].signature, t.signature, sizeof r->task[i].signature);
         r->task[i].counts = t.counts;
     }
     struct run_totals totals;

@@ -13,7 +13,7 @@ struct flowrun {
         uint64_t rows;
     } sink[FLOWRUN_SINKS];
     struct flowrun_task {
-        char id[64], type[64];
+        char id[64], type[64], signature[33];
         struct op_counts counts;
     } task[FLOWRUN_TASKS];
     uint64_t records, dead;

@@ -115,6 +115,23 @@ static void batches_do_not_matter(void **state) {
     }
 }
 
+/* What ETL and STATS of one data set share: source, parse and range filter, and nothing else. */
+static void etl_and_stats_share(void **state) {
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct flowrun etl, stats;
+        int equal = 0;
+        run_shipped(&etl, &shipped[2 * i], 0);
+        run_shipped(&stats, &shipped[6 + i], 0);
+        for (int a = 0; a < etl.ntasks; a++)
+            for (int b = 0; b < stats.ntasks; b++)
+                equal += strcmp(etl.task[a].signature, stats.task[b].signature) == 0;
+        assert_int_equal(equal, 3);
+        flowrun_free(&etl);
+        flowrun_free(&stats);
+    }
+}
+
 /* Records in a wild order and with more keys still make both forms agree. */
 static void forms_agree_out_of_order(void **state) {
     (void)state;
@@ -134,9 +151,8 @@ static void forms_agree_out_of_order(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(everything_works),
-        cmocka_unit_test(forms_of_etl_are_equal),
-        cmocka_unit_test(batches_do_not_matter),
+        cmocka_unit_test(everything_works),         cmocka_unit_test(forms_of_etl_are_equal),
+        cmocka_unit_test(batches_do_not_matter),    cmocka_unit_test(etl_and_stats_share),
         cmocka_unit_test(forms_agree_out_of_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
