@@ -1,11 +1,12 @@
 /* The data path: ETL of SYS in process and through the local log, and what twenty dataflows that
  * differ only in their sink cost. One core: the process is pinned. BENCH_SECONDS sets how long each
  * figure runs (default 10). */
-#include "bench.h"
 #include "cluster/dataset.h"
 #include "engine/executor.h"
+#include "engine/num.h"
 #include "operators/all.h"
 #include "planner/merge.h"
+#include "tests/bench/bench.h"
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -138,7 +139,8 @@ static void count_sink(void *arg, struct task *t, const struct batch *b) {
 
 static double seconds(void) {
     const char *env = getenv("BENCH_SECONDS");
-    return env ? strtod(env, NULL) : 10;
+    double s;
+    return env && num_f64_whole(env, env + strlen(env), &s) == 0 ? s : 10;
 }
 
 static double in_process(const char *flow, const struct input *in) {

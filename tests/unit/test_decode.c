@@ -19,6 +19,15 @@ static uint64_t seed, rnd;
 
 /* ---- one record, decoded ---- */
 
+/* Hexadecimal, so exact; with a point also under a locale that has a comma. */
+static void add_exact(struct sbuf *out, double v) {
+    char text[40];
+    snprintf(text, sizeof text, "%a", v);
+    char *comma = strchr(text, ',');
+    if (comma)
+        *comma = '.';
+    sbuf_adds(out, text);
+}
 /* Its cells as text, or its error: what two ways of decoding must agree on to the byte. */
 static void show(struct decoder *d, enum decode_format f, const struct schema *s, const char *text,
                  uint32_t len, struct sbuf *out) {
@@ -43,7 +52,7 @@ static void show(struct decoder *d, enum decode_format f, const struct schema *s
             if (column_null(&c[i], 1))
                 sbuf_adds(out, "null");
             else if (s->f[i].type == TYPE_F64)
-                sbuf_printf(out, "%a", c[i].f64[1]);
+                add_exact(out, c[i].f64[1]);
             else if (s->f[i].type == TYPE_I64)
                 sbuf_printf(out, "%" PRId64, c[i].i64[1]);
             else if (s->f[i].type == TYPE_BOOL)
@@ -154,7 +163,7 @@ static void oracle(const struct schema *s, const struct span *rec, struct sbuf *
         else if (s->f[i].type == TYPE_I64)
             sbuf_adds(out, v);
         else if (num_f64_whole(v, v + strlen(v), &d) == 0) /* checked by test_num */
-            sbuf_printf(out, "%a", d);
+            add_exact(out, d);
     }
     json_decref(j);
 }

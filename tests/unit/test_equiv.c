@@ -6,9 +6,9 @@
  * The same sequence with batches of 1 and of 1,024 rows leaves the same bytes in every topic. */
 #include "cluster/dataset.h"
 #include "engine/task.h"
-#include "harness.h"
 #include "operators/all.h"
-#include "world.h"
+#include "tests/unit/harness.h"
+#include "tests/unit/world.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -37,7 +37,7 @@ static char *stages(const char *tasks) {
     struct sbuf text = { 0 }, out = { 0 };
     sbuf_printf(&text, "{\"braid\":1,\"name\":\"t\",\"tasks\":[%s]}", tasks);
     if (!ops_count)
-        optest_errors(&(struct optest){ .op = "time", .in = "a:i64" });
+        free(optest_errors(&(struct optest){ .op = "time", .in = "a:i64" }));
     if (spec_parse(&s, NULL, sbuf_str(&text), text.len, &env, &a, &es, NULL) != 0) {
         for (int i = 0; i < es.n; i++)
             sbuf_printf(&out, "%s%s: %s", i ? "; " : "", es.v[i].pointer, es.v[i].text);
