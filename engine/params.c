@@ -158,6 +158,8 @@ static int read_i64(struct reader *r, const struct param *p, const struct jnode 
                           n->d == trunc(n->d) ? " of 64 bits" : "", number_text(n->d, num));
     else
         return wrong_type(r, p, n);
+    if (*out == PARAM_UNSET) /* stands for "absent" */
+        return json_error(r->es, r->doc, n, false, "'%s' is out of range", p->name);
     return check_bounds(r, p, n, (double)*out);
 }
 
