@@ -4,6 +4,7 @@
 #include "cluster/progress.h"
 #include "cluster/replay.h"
 #include "cluster/table.h"
+#include "engine/log.h"
 #include "engine/num.h"
 #include <errno.h>
 #include <math.h>
@@ -279,6 +280,11 @@ static void print_replayed(struct cli *c, const char *title, const struct replay
     fputc('\n', stderr);
 }
 
+static bool topic_name(const char *s) {
+    size_t n = strspn(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-");
+    return n > 0 && n <= LOG_NAME_MAX && !s[n];
+}
+
 static int replay_conf(struct cli *c, const struct replay_options *o, struct dataset_conf *d) {
     int rc = cmd_dataset_conf(c, &o->data, d);
     if (rc < 0)
@@ -288,6 +294,10 @@ static int replay_conf(struct cli *c, const struct replay_options *o, struct dat
     d->speed = isnan(o->speed) ? 0 : o->speed;
     if (!o->topic)
         return cli_usage(c, "say where to: --topic T");
+    if (!topic_name(o->topic))
+        return cli_usage(
+            c, "'%s' is no name of a topic: letters, digits, '.', '_' and '-', at most %d",
+            o->topic, LOG_NAME_MAX);
     if (d->rate > 0 && d->speed > 0)
         return cli_usage(c, "either --rate or --speed, not both");
     return 0;

@@ -160,18 +160,22 @@ static void put_cut(FILE *f, const char *s, int width) {
         fputs("…", f);
 }
 
-static void put_cell(FILE *f, const struct table_cell *c, int pad, bool right, bool last, int room,
-                     bool color) {
-    fprintf(f, "%*s%s", right ? pad : 0, "", style_on(c->style, color));
-    put_cut(f, c->text, room);
-    fprintf(f, "%s%*s%s", c->style ? style_off(color) : "", right || last ? 0 : pad, "",
-            last ? "\n" : "  ");
+/* One cell after `gap` spaces that are still owed; returns those owed after it, so that no line
+ * ends in spaces. */
+static int put_cell(FILE *f, const struct table_cell *c, int width, bool right, int gap,
+                    bool color) {
+    int n = text_width(c->text, strlen(c->text)), pad = n < width ? width - n : 0;
+    if (n == 0 || width == 0)
+        return gap + width + 2;
+    fprintf(f, "%*s%s", gap + (right ? pad : 0), "", style_on(c->style, color));
+    put_cut(f, c->text, width);
+    fputs(c->style ? style_off(color) : "", f);
+    return (right ? 0 : pad) + 2;
 }
 
-void table_print(const struct table *t, FILE *f, int width, bool color) {
-    int w[TABLE_COLS_MAX], rows = t->n / (t->cols ? t->cols : 1), before = 0;
-    if (rows == 0)
-        return;
+/* Widths of the columns; the last one gets what is left of `width`. */
+static void measure(const struct table *t, int rows, int width, int w[]) {
+    int before = 0, last = t->cols - 1;
     for (int k = 0; k < t->cols; k++) {
         w[k] = text_width(t->head[k], strlen(t->head[k]));
         for (int r = 0; r < rows; r++) {
@@ -179,18 +183,26 @@ void table_print(const struct table *t, FILE *f, int width, bool color) {
             int n = text_width(s, strlen(s));
             w[k] = n > w[k] ? n : w[k];
         }
-        before += k + 1 < t->cols ? w[k] + 2 : 0;
+        before += k < last ? w[k] + 2 : 0;
     }
-    for (int r = -1; r < rows; r++)
+    if (width > 0 && before + w[last] > width)
+        w[last] = width > before ? width - before : 0;
+}
+
+void table_print(const struct table *t, FILE *f, int width, bool color) {
+    int w[TABLE_COLS_MAX], rows = t->cols ? t->n / t->cols : 0;
+    if (rows == 0)
+        return;
+    measure(t, rows, width, w);
+    for (int r = -1; r < rows; r++) {
+        int gap = 0;
         for (int k = 0; k < t->cols; k++) {
             struct table_cell head = { t->head[k], STYLE_DIM };
             const struct table_cell *c = r < 0 ? &head : &t->cells[r * t->cols + k];
-            bool last = k + 1 == t->cols;
-            int n = text_width(c->text, strlen(c->text)), room = w[k];
-            if (last && width > 0 && before + room > width)
-                room = width - before > 8 ? width - before : 8;
-            put_cell(f, c, n < room ? room - n : 0, t->right[k], last, room, color);
+            gap = put_cell(f, c, w[k], t->right[k], gap, color);
         }
+        fputc('\n', f);
+    }
 }
 
 void table_end(struct table *t) {
