@@ -337,7 +337,7 @@ static uint32_t join_constants(struct build *b, size_t at, struct node **v, uint
     return m;
 }
 /* a || b || c as one node. */
-static struct node *concat(struct build *b, size_t at, struct node **v, uint32_t n) {
+struct node *node_concat(struct build *b, size_t at, struct node **v, uint32_t n) {
     struct node **kid = NULL;
     uint32_t total = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -363,8 +363,6 @@ struct node *node_binary(struct build *b, size_t at, int op, struct node *x, str
     struct node *v[2] = { x, y };
     if (is_compare(op))
         return compare(b, at, op, x, y);
-    if (op == X_CONCAT)
-        return concat(b, at, v, 2);
     if (op != X_LIKE)
         return arithmetic(b, at, op, x, y);
     for (int i = 0; i < 2; i++) {
@@ -560,7 +558,7 @@ static struct node *call_special(struct build *b, size_t at, const struct expr_f
     case X_IF:
         return node_case(b, at, v, n);
     case X_CONCAT:
-        return concat(b, at, v, n);
+        return node_concat(b, at, v, n);
     case X_TIME_FLOOR:
         return call_time_floor(b, at, v);
     default:

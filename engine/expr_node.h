@@ -131,6 +131,7 @@ struct node *node_field(struct build *b, size_t at, const char *name, size_t len
 struct node *node_unary(struct build *b, size_t at, int op, struct node *x);
 struct node *node_binary(struct build *b, size_t at, int op, struct node *x, struct node *y);
 struct node *node_logic(struct build *b, size_t at, int op, struct node **v, uint32_t n);
+struct node *node_concat(struct build *b, size_t at, struct node **v, uint32_t n);
 struct node *node_in(struct build *b, size_t at, struct node *x, struct node **v, uint32_t n);
 struct node *node_case(struct build *b, size_t at, struct node **v, uint32_t n);
 struct node *node_cast(struct build *b, size_t at, struct node *x, enum type to);

@@ -98,13 +98,14 @@ static bool digit(char c) {
 
 /* '...' or "...": a doubled quote stands for itself. */
 static void lex_quoted(struct parser *ps, char quote, enum tok tok) {
-    const char *q = ps->p + 1;
-    char *out = arena_alloc(ps->b->a, (size_t)(ps->end - q) + 1);
-    uint32_t n = 0;
-    for (; q < ps->end; q++) {
-        if (*q == quote && !(q + 1 < ps->end && q[1] == quote && q++))
-            break;
-        out[n++] = *q;
+    const char *from = ps->p + 1, *q = from;
+    uint32_t n = 0, len;
+    for (; q < ps->end && !(*q == quote && !(q + 1 < ps->end && q[1] == quote)); q++, n++)
+        q += *q == quote;
+    char *out = arena_alloc(ps->b->a, n + 1);
+    for (len = 0; len < n; from++, len++) {
+        from += *from == quote;
+        out[len] = *from;
     }
     if (q >= ps->end) {
         FAIL(ps, ps->at, "the %s that begins here is not closed",
@@ -132,10 +133,10 @@ static int hex(char c) {
 }
 /* x'00ff' */
 static void lex_bytes(struct parser *ps) {
-    const char *q = ps->p + 2;
-    char *out = arena_alloc(ps->b->a, (size_t)(ps->end - q) / 2 + 1);
+    const char *q = ps->p + 2, *close = memchr(q, '\'', (size_t)(ps->end - q));
+    char *out = arena_alloc(ps->b->a, (size_t)((close ? close : q) - q) / 2 + 1);
     uint32_t n = 0;
-    while (ps->end - q >= 2 && hex(q[0]) >= 0 && hex(q[1]) >= 0) {
+    while (close && ps->end - q >= 2 && hex(q[0]) >= 0 && hex(q[1]) >= 0) {
         out[n++] = (char)(hex(q[0]) * 16 + hex(q[1]));
         q += 2;
     }
@@ -498,16 +499,18 @@ static int power(enum tok t) {
     }
 }
 
-/* a and b and c: one node, however long. */
-static struct node *parse_logic(struct parser *ps, struct node *x, enum tok t) {
+/* a and b and c, or a || b || c: one node, however long. */
+static struct node *parse_chain(struct parser *ps, struct node *x, enum tok t, int power_of) {
     struct list l = { 0 };
     size_t at = ps->at;
     list_add(ps, &l, x);
     while (take(ps, t)) {
-        if (!(x = parse(ps, (t == T_AND ? P_AND : P_OR) + 1)))
+        if (!(x = parse(ps, power_of + 1)))
             return NULL;
         list_add(ps, &l, x);
     }
+    if (t == T_CONCAT)
+        return node_concat(ps->b, at, l.v, l.n);
     return node_logic(ps->b, at, t == T_AND ? X_AND : X_OR, l.v, l.n);
 }
 
@@ -540,8 +543,8 @@ static struct node *parse_compare(struct parser *ps, struct node *x) {
 static struct node *parse_infix(struct parser *ps, struct node *x, int power_of) {
     enum tok t = ps->tok;
     size_t at = ps->at;
-    if (power_of == P_OR || power_of == P_AND)
-        return parse_logic(ps, x, t);
+    if (power_of == P_OR || power_of == P_AND || power_of == P_CONCAT)
+        return parse_chain(ps, x, t, power_of);
     if (power_of == P_COMPARE)
         return parse_compare(ps, x);
     next(ps);
@@ -550,8 +553,7 @@ static struct node *parse_infix(struct parser *ps, struct node *x, int power_of)
         return parse_type(ps, &type) ? node_cast(ps->b, at, x, type) : NULL;
     }
     struct node *y = parse(ps, power_of + 1);
-    int op = t == T_CONCAT  ? X_CONCAT
-             : t == T_PLUS  ? X_ADD
+    int op = t == T_PLUS    ? X_ADD
              : t == T_MINUS ? X_SUB
              : t == T_STAR  ? X_MUL
              : t == T_SLASH ? X_DIV

@@ -44,6 +44,10 @@ static inline void shifted(u128 m, uint32_t pos, uint64_t d[3]) {
 
 /* ---- the window ---- */
 
+static inline uint64_t sign_word(uint64_t top) {
+    return top >> 63 ? ~(uint64_t)0 : 0;
+}
+
 /* Makes words idx .. idx+nd-1 part of the window, below its last word, which takes carries and the
  * sign alone. Returns the place of idx in the window, or -1. */
 static int slide(struct xsum *s, int idx, int nd) {
@@ -54,7 +58,7 @@ static int slide(struct xsum *s, int idx, int nd) {
     }
     struct xsum t = *s;
     while (idx < t.base) {
-        uint64_t sign = (uint64_t)((int64_t)t.w[XSUM_WORDS - 1] >> 63);
+        uint64_t sign = sign_word(t.w[XSUM_WORDS - 1]);
         if (t.w[XSUM_WORDS - 1] != sign || t.w[XSUM_WORDS - 2] != sign)
             return -1;
         memmove(t.w + 1, t.w, (XSUM_WORDS - 1) * sizeof *t.w);
@@ -65,7 +69,7 @@ static int slide(struct xsum *s, int idx, int nd) {
         if (t.w[0])
             return -1;
         memmove(t.w, t.w + 1, (XSUM_WORDS - 1) * sizeof *t.w);
-        t.w[XSUM_WORDS - 1] = (uint64_t)((int64_t)t.w[XSUM_WORDS - 2] >> 63);
+        t.w[XSUM_WORDS - 1] = sign_word(t.w[XSUM_WORDS - 2]);
         t.base++;
     }
     *s = t;
@@ -111,7 +115,7 @@ bool xsum_merge(struct xsum *s, const struct xsum *o) {
         return true;
     }
     /* The words of `o` that matter: without zeros below and without repeated signs above. */
-    uint64_t sign = (uint64_t)((int64_t)o->w[XSUM_WORDS - 1] >> 63);
+    uint64_t sign = sign_word(o->w[XSUM_WORDS - 1]);
     int lo = 0, hi = XSUM_WORDS;
     while (hi > 0 && o->w[hi - 1] == sign)
         hi--;
@@ -155,7 +159,7 @@ void xbig_merge(struct xbig *s, const struct xbig *o) {
     add_words(s->w, XBIG_WORDS, o->w, XBIG_WORDS, false);
 }
 void xbig_merge_xsum(struct xbig *s, const struct xsum *o) {
-    uint64_t sign = (uint64_t)((int64_t)o->w[XSUM_WORDS - 1] >> 63);
+    uint64_t sign = sign_word(o->w[XSUM_WORDS - 1]);
     unsigned char carry = 0;
     /* A base below 0 has zeros there: no double has such bits. */
     for (int i = o->base < 0 ? 0 : o->base; o->used && i < XBIG_WORDS; i++) {

@@ -4,7 +4,7 @@
 
 /* Out of memory ends the process, as in arenas: sizes are bounded by the operator. */
 static void *more(void *p, size_t n, size_t size) {
-    p = realloc(p, n * size);
+    p = realloc(p, (n ? n : 1) * size);
     if (!p)
         abort();
     return p;
