@@ -406,15 +406,17 @@ static bool encode_row(const struct encoder *e, const struct batch *b, uint32_t 
     return true;
 }
 
-/* Rows from..to-1 of `b` with the values of `buf`. */
+/* Rows from..to-1 of `b` with the values of `buf`, without a selection: one row a value. */
 static struct batch *encoded_batch(struct arena *a, const struct batch *b, uint32_t from,
                                    uint32_t to, const struct schema *out, struct log_buf *buf) {
     struct column *c = arena_zalloc(a, sizeof *c);
-    struct span *v = ARENA_ARRAY(a, struct span, b->rows);
-    struct batch *r = batch_copy(a, batch_slice(a, b, from, to));
+    struct span *v = ARENA_ARRAY(a, struct span, buf->n);
+    const struct batch *rows = batch_slice(a, b, from, to);
+    struct batch *r =
+        rows->sel ? batch_make(a, rows, out, rows->sel, rows->n, false, &c) : batch_copy(a, rows);
     for (uint32_t i = 0, at = 0; i < buf->n; i++) {
         uint32_t end = buf->value_end[i];
-        v[batch_row(r, i)] = (struct span){ .p = buf->values + at, .len = end - at };
+        v[i] = (struct span){ .p = buf->values + at, .len = end - at };
         at = end;
     }
     c->str = v;
@@ -444,7 +446,7 @@ struct batch *encode_next(struct encoder *e, struct arena *a, const struct batch
                           const struct schema *out, bool seal, const char **code) {
     uint32_t begin = *from, i = begin;
     *code = NULL;
-    if (e->format == ENCODE_RAW && b->encoded && e->key < 0 && begin == 0) {
+    if (e->format == ENCODE_RAW && b->encoded && !b->sel && e->key < 0 && begin == 0) {
         struct batch *same = batch_copy(a, b);
         log_buf_seal(b->encoded);
         same->encoded = b->encoded;

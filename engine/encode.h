@@ -33,11 +33,12 @@ void encoder_free(struct encoder *e);
 int encode_raw_field(const struct schema *s);
 /* Writes rows from *from on (indexes into the batch's rows) into a new payload until all are in,
  * the payload is as large as LOG_BUF_BYTES, or a row cannot be written; moves *from behind them.
- * Returns them as a batch of one column over `out` (string or bytes) whose `encoded` is the
- * payload, or NULL when there are none. *code is NULL, or says why row *from never can be written:
- * "bad_utf8" (bytes in a text format), "null_value" (raw), "too_large" (beyond LOG_RECORD_MAX).
- * With `seal` the payload is ready for a log; without, a raw encoder below does that, which passes
- * such batches on without a copy. The payload lives until the second encoder_tick from now. */
+ * Returns them as a batch without selection of one column over `out` (string or bytes) whose
+ * `encoded` is the payload, or NULL when there are none. *code is NULL, or says why row *from never
+ * can be written: "bad_utf8" (bytes in a text format), "null_value" (raw), "too_large" (beyond
+ * LOG_RECORD_MAX). With `seal` the payload is ready for a log; without, a raw encoder below does
+ * that, which passes such batches on without a copy. The payload lives until the second
+ * encoder_tick from now. */
 struct batch *encode_next(struct encoder *e, struct arena *a, const struct batch *b, uint32_t *from,
                           const struct schema *out, bool seal, const char **code);
 /* The reason in words. */

@@ -25,7 +25,7 @@ void json_place(const char *text, size_t len, size_t off, int *line, int *col) {
     size_t begin = 0;
     if (off > len)
         off = len;
-    for (const char *p; (p = memchr(text + begin, '\n', off - begin)) != NULL; ++*line)
+    for (const char *p; begin < off && (p = memchr(text + begin, '\n', off - begin)); ++*line)
         begin = (size_t)(p - text) + 1;
     *col = (int)(off - begin) + 1;
 }

@@ -2,8 +2,9 @@
  * bodies. UTF-8 is checked (no overlongs, surrogates, lone \u surrogates); no comments, trailing
  * commas, NaN, BOM; depth <= JSON_DEPTH_MAX. Integers that fit int64 are exact, decimals are
  * correctly rounded (num.h); a number that overflows double is an error. Duplicate keys in one
- * object are an error of the tree and of the record decoders (the event reader, which allocates
- * nothing, passes them on). The reader is iterative. Nothing here is shared between threads. */
+ * object are an error of the tree, and of record decoders when they know the key (the event
+ * reader, which allocates nothing, passes them on). The reader is iterative. Nothing here is shared
+ * between threads. */
 #ifndef BRAID_JSON_H
 #define BRAID_JSON_H
 #include "engine/arena.h"

@@ -99,6 +99,14 @@ void time_lower(struct op_lower *l, const struct time_params *p, int base) {
     t->max_ahead = p->max_ahead;
 }
 
+/* The name of the first parameter that differs from its default, or NULL. */
+static const char *time_params_given(const struct time_params *p) {
+    return p->time.field              ? "time"
+           : p->lateness != 0         ? "lateness"
+           : p->idle != PARAM_UNSET   ? "idle"
+           : p->max_ahead != 86400000 ? "max_ahead"
+                                      : NULL;
+}
 static void source_lower(struct op_lower *l) {
     const struct source_config *c = l->config;
     static const char *const decode[] = { NULL, "csv_decode", "json_decode", "senml_decode" };
@@ -107,8 +115,9 @@ static void source_lower(struct op_lower *l) {
                   "format batch is not supported yet: use raw, csv, json or senml");
         return;
     }
-    if (c->format == FORMAT_RAW && c->time.time.field) {
-        l->report(l, "time", NULL, "a raw source has no fields: give time to the parse task below");
+    if (c->format == FORMAT_RAW && time_params_given(&c->time)) {
+        l->report(l, time_params_given(&c->time), NULL,
+                  "a raw source has no event time: give this to the parse task below");
         return;
     }
     if (c->format == FORMAT_RAW && c->schema) {

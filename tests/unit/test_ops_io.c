@@ -108,7 +108,10 @@ static void lowering(void **state) {
         { "\"topic\":\"t\",\"format\":\"json\",\"schema\":{\"v\":\"vec<3>\"}", "",
           "/tasks/0/config/schema/v: format json has no vectors" },
         { "\"topic\":\"t\",\"time\":{\"field\":\"a\"}", "",
-          "/tasks/0/config/time: a raw source has no fields: give time to the parse task below" },
+          "/tasks/0/config/time: a raw source has no event time: give this to the parse task "
+          "below" },
+        { "\"topic\":\"t\",\"lateness\":\"5s\"", "",
+          "/tasks/0/config/lateness: a raw source has no event time" },
         { "\"topic\":\"t\",\"format\":\"json\",\"header\":true," SCHEMA, "",
           "/tasks/0/config/header: only format csv has this parameter" },
         { "\"topic\":\"t\",\"format\":\"csv\",\"delimiter\":\"--\"," SCHEMA, "",
