@@ -219,6 +219,21 @@ static int append_all(struct group *g, struct err *e) {
     return 0;
 }
 
+/* Into the trash at once, deleted by the janitor. */
+static void drop_segment(void *local, const struct part *p, int64_t base) {
+    struct local *l = local;
+    const struct log_files *f = l->files;
+    char path[FILES_PATH_MAX], to[FILES_PATH_MAX];
+    if (segment_path(p, base, path))
+        return;
+    int n = snprintf(to, sizeof to, "%s/%" PRIu32 ".%" PRIu32 ".%" PRId64, l->trash_dir,
+                     p->topic->id, p->number, base);
+    if (n > 0 && n < (int)sizeof to && !f->rename(f->ctx, path, to))
+        local_doom(l, to);
+    else
+        f->unlink(f->ctx, path);
+}
+
 static void touched_done(struct group *g, enum log_outcome outcome) {
     for (struct topic *t = g->touched; t; t = t->next_touched) {
         t->touched = false;
@@ -227,7 +242,7 @@ static void touched_done(struct group *g, enum log_outcome outcome) {
             if (!p->touched)
                 continue;
             if (outcome == LOG_COMMITTED)
-                part_publish(p, local_doom, g->l);
+                part_publish(p, drop_segment, g->l);
             else
                 part_abort(p, outcome == LOG_ABORTED);
         }
@@ -273,15 +288,18 @@ static void wake(struct group *g) {
     pthread_mutex_unlock(&l->watch_mu);
 }
 
+static int64_t commit_limit(struct local *l) {
+    if (l->commit_bytes > 0) return l->commit_bytes;
+    pthread_mutex_lock(&l->mu);
+    int64_t limit = l->snap_size;
+    pthread_mutex_unlock(&l->mu);
+    if (limit < COMMIT_BYTES_MIN) limit = COMMIT_BYTES_MIN;
+    return limit < COMMIT_BYTES_MAX ? limit : COMMIT_BYTES_MAX;
+}
+
 /* Seals the commit log when it is long enough; the janitor merges it into the snapshot. */
 static void maybe_seal(struct local *l) {
-    int64_t limit = l->snap_size;
-    if (limit < COMMIT_BYTES_MIN)
-        limit = COMMIT_BYTES_MIN;
-    if (limit > COMMIT_BYTES_MAX)
-        limit = COMMIT_BYTES_MAX;
-    if (l->commit.bytes < limit)
-        return;
+    if (l->commit.bytes < commit_limit(l)) return;
     commit_seal(&l->commit);
     pthread_mutex_lock(&l->mu);
     l->published_log = l->commit.number;

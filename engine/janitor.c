@@ -26,7 +26,8 @@ static struct roll_call roll_call(struct local *l) {
     for (uint32_t i = 0; i < l->topics; i++)
         topic_ref(rc.v[i] = l->topic[i]);
     pthread_mutex_unlock(&l->mu);
-    qsort(rc.v, rc.n, sizeof *rc.v, by_id);
+    if (rc.n)
+        qsort(rc.v, rc.n, sizeof *rc.v, by_id);
     return rc;
 }
 

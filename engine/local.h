@@ -71,6 +71,8 @@ struct local {
     char boot[FILES_BOOT_LEN];
     int lock_fd;
     struct segments segments;
+    int64_t commit_bytes;    /* as configured */
+    bool changed_durability; /* commit logs found at open were written under the other one */
 
     pthread_mutex_t mu;
     pthread_cond_t work;   /* to the committer: jobs, stop */
@@ -110,6 +112,7 @@ struct local {
 struct topic *local_topic(struct local *l, const char *name); /* under mu or in the committer */
 void local_topic_insert(struct local *l, struct topic *t);    /* under mu */
 void local_doom(void *local, const char *path);
+int64_t local_tidy_bytes(const struct local *l);
 void part_key(char key[KEY_PART_LEN], uint32_t topic, uint32_t partition);
 /* committer.c */
 void *committer_run(void *local);

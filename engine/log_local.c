@@ -15,6 +15,10 @@ void part_key(char key[KEY_PART_LEN], uint32_t topic, uint32_t partition) {
     memcpy(key + 6, &partition, 4);
 }
 
+int64_t local_tidy_bytes(const struct local *l) {
+    return l->commit_bytes > 0 && l->commit_bytes < TIDY_BYTES ? l->commit_bytes : TIDY_BYTES;
+}
+
 /* ---- topics ---- */
 
 /* Where the name is or belongs. */
@@ -375,7 +379,7 @@ static void stop_janitor(struct local *l) {
 static void local_close(struct log *log) {
     struct local *l = (struct local *)log;
     stop_committer(l);
-    if (l->commit.bytes > TIDY_BYTES && !l->broken) {
+    if (l->commit.bytes > local_tidy_bytes(l) && !l->broken) {
         commit_seal(&l->commit);
         pthread_mutex_lock(&l->mu);
         l->published_log = l->commit.number;
@@ -413,6 +417,7 @@ static struct local *local_new(const struct log_conf *conf) {
     l->lock_fd = -1;
     l->segments.files = l->commit.files = l->files;
     l->segments.segment_bytes = conf->segment_bytes > 0 ? conf->segment_bytes : SEGMENT_BYTES;
+    l->commit_bytes = conf->commit_bytes;
     l->commit.durability = conf->durability;
     l->commit.fd = -1;
     l->tail = &l->head;
@@ -448,6 +453,9 @@ int log_local_open(struct log **log, const struct log_conf *conf, struct err *e)
     memcpy(l->commit.boot, l->boot, sizeof l->boot);
     if (!rc)
         rc = recover(l, e);
+    /* Under `process` rows are in unsynced segments only: a snapshot syncs them first. */
+    if (!rc && l->changed_durability && l->commit.durability == LOG_POWER)
+        rc = janitor_snapshot(l, e);
     if (!rc)
         rc = start_threads(l, e);
     if (rc) {

@@ -87,23 +87,24 @@ static struct map *segment_map(struct part *p, struct segment *s, int64_t bytes,
 /* ---- frames of a segment ---- */
 
 /* The whole, plausible frame header at `at`, or NULL. */
-static const struct frame *frame_at(const struct part *p, const struct map *m, int64_t at,
-                                    int64_t bytes, int64_t min) {
+static const struct frame *frame_at(const struct part *p, const struct segment *s,
+                                    const struct map *m, int64_t at, int64_t bytes, int64_t min) {
     if (at + (int64_t)sizeof(struct frame) > bytes)
         return NULL;
     const struct frame *f = (const struct frame *)(m->p + at);
     if (f->magic != FRAME_MAGIC || !frame_head_ok(f))
         return NULL;
-    if (f->topic != p->topic->id || f->partition != p->number || f->first < min)
+    if (f->topic != p->topic->id || f->partition != p->number || f->first < min ||
+        f->first + f->n > atomic_load_explicit(&s->end, memory_order_acquire))
         return NULL;
     return at + frame_bytes(f) <= bytes ? f : NULL;
 }
 
 /* Behind a damaged header: the next good one; its byte or `bytes`. */
-static int64_t resync(const struct part *p, const struct map *m, int64_t at, int64_t bytes,
-                      int64_t min) {
+static int64_t resync(const struct part *p, const struct segment *s, const struct map *m,
+                      int64_t at, int64_t bytes, int64_t min) {
     for (at += 8; at + (int64_t)sizeof(struct frame) <= bytes; at += 8)
-        if (frame_at(p, m, at, bytes, min))
+        if (frame_at(p, s, m, at, bytes, min))
             return at;
     return bytes;
 }
@@ -125,9 +126,9 @@ static void mark_add(struct segment *s, int64_t offset, int64_t at, int64_t time
  * reading on needs no index. Damaged headers are passed over. */
 static void segment_scan(struct part *p, struct segment *s, const struct map *m, int64_t bytes) {
     while (s->scanned < bytes) {
-        const struct frame *f = frame_at(p, m, s->scanned, bytes, s->scanned_offset);
+        const struct frame *f = frame_at(p, s, m, s->scanned, bytes, s->scanned_offset);
         if (!f) {
-            s->scanned = resync(p, m, s->scanned, bytes, s->scanned_offset);
+            s->scanned = resync(p, s, m, s->scanned, bytes, s->scanned_offset);
             continue;
         }
         mark_add(s, f->first, s->scanned, f->time_max);
@@ -171,10 +172,10 @@ static int64_t segment_find(struct part *p, struct segment *s, const struct map 
     const struct mark *k = mark_offset(s, offset);
     int64_t at = k ? k->at : SEGMENT_HEAD, min = s->base;
     while (at < bytes) {
-        const struct frame *f = frame_at(p, m, at, bytes, min);
+        const struct frame *f = frame_at(p, s, m, at, bytes, min);
         if (!f) {
-            int64_t next = resync(p, m, at, bytes, min);
-            f = next < bytes ? frame_at(p, m, next, bytes, min) : NULL;
+            int64_t next = resync(p, s, m, at, bytes, min);
+            f = next < bytes ? frame_at(p, s, m, next, bytes, min) : NULL;
             if (!f || f->first > offset)
                 return at;
             at = next;
@@ -221,9 +222,9 @@ static int64_t segment_time(struct part *p, struct segment *s, int64_t ms) {
     segment_scan(p, s, m, bytes);
     const struct mark *k = mark_time(s, ms);
     for (int64_t at = k ? k->at : SEGMENT_HEAD; at < bytes && found < 0;) {
-        const struct frame *f = frame_at(p, m, at, bytes, min);
+        const struct frame *f = frame_at(p, s, m, at, bytes, min);
         if (!f) {
-            at = resync(p, m, at, bytes, min);
+            at = resync(p, s, m, at, bytes, min);
             continue;
         }
         if (f->time_max >= ms)
@@ -416,7 +417,7 @@ static int reader_frame(struct reader *r, int64_t *offset, struct err *e) {
         map_unref(r->map);
         r->map = m;
     }
-    const struct frame *f = frame_at(p, r->map, r->at, bytes, r->seg->base);
+    const struct frame *f = frame_at(p, r->seg, r->map, r->at, bytes, r->seg->base);
     if (f && r->offset >= f->first && r->offset < f->first + f->n) {
         if (!frame_rows(f, &r->rows))
             return lost(r, r->seg->base, r->at, f->first + f->n, "a checksum does not match",
@@ -426,8 +427,8 @@ static int reader_frame(struct reader *r, int64_t *offset, struct err *e) {
         r->have = true;
         return 0;
     }
-    int64_t next = f ? r->at : resync(p, r->map, r->at, bytes, r->offset);
-    f = next < bytes ? frame_at(p, r->map, next, bytes, r->offset) : NULL;
+    int64_t next = f ? r->at : resync(p, r->seg, r->map, r->at, bytes, r->offset);
+    f = next < bytes ? frame_at(p, r->seg, r->map, next, bytes, r->offset) : NULL;
     int64_t resume = f ? f->first : p->end;
     if (!f) {
         pthread_mutex_lock(&p->mu);
@@ -475,7 +476,7 @@ int reader_read(struct log_reader *lr, uint32_t max, struct log_rows *rows, int6
     int rc = position_check(r, r->offset, e);
     if (rc || r->offset >= atomic_load_explicit(&p->end, memory_order_acquire))
         return rc;
-    if (r->seg && !r->have && r->at >= atomic_load_explicit(&r->seg->bytes, memory_order_acquire))
+    if (r->seg && !r->have && r->offset >= atomic_load_explicit(&r->seg->end, memory_order_acquire))
         reader_leave(r);
     if (!r->seg && (rc = reader_locate(r, offset, e)))
         return rc;

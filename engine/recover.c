@@ -157,6 +157,25 @@ static int load_logs(struct local *l, struct view *v, const struct numbers *ns, 
     return rc;
 }
 
+/* What is found is reported as committed, so under `power` it must not be lost any more: the last
+ * record may have been written by a process that was killed before it could sync it. */
+static int sync_logs(struct local *l, const struct view *v, struct err *e) {
+    const struct log_files *f = l->files;
+    char path[FILES_PATH_MAX];
+    if (l->commit.durability != LOG_POWER || v->files == 0)
+        return 0;
+    const struct commit_file *last = &v->file[v->files - 1];
+    if (last->bytes == 0)
+        return 0;
+    int rc = commit_path(l->commit_dir, last->number, path);
+    int fd = rc ? rc : f->open(f->ctx, path, O_RDWR);
+    if (fd < 0)
+        return err_errno(e, -fd, "cannot open %s", path);
+    rc = f->datasync(f->ctx, fd);
+    f->close(f->ctx, fd);
+    return rc ? err_errno(e, -rc, "cannot sync %s", path) : 0;
+}
+
 static int load_view(struct local *l, struct err *e) {
     struct numbers ns;
     int rc = numbers_list(l, &ns, l->commit_dir, ".log", e);
@@ -171,6 +190,8 @@ static int load_view(struct local *l, struct err *e) {
     l->commit.number = l->snap_number;
     if (!rc)
         rc = load_logs(l, v, &ns, e);
+    if (!rc)
+        rc = sync_logs(l, v, e);
     free(ns.v);
     if (rc)
         return rc;
@@ -178,9 +199,12 @@ static int load_view(struct local *l, struct err *e) {
     v->no = l->published_no = l->last_no;
     l->published_log = l->commit.number;
     int64_t bytes = 0;
-    for (int i = 0; i < v->files; i++)
+    for (int i = 0; i < v->files; i++) {
         bytes += v->file[i].bytes;
-    l->want_snapshot = bytes > TIDY_BYTES || v->files >= SEALED_MAX;
+        if (v->file[i].bytes && v->file[i].durability != l->commit.durability)
+            l->changed_durability = true;
+    }
+    l->want_snapshot = bytes > local_tidy_bytes(l) || v->files >= SEALED_MAX;
     return 0;
 }
 

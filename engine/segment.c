@@ -180,6 +180,7 @@ static struct segment *segment_new(int64_t base, int64_t bytes) {
         abort();
     s->base = base;
     s->bytes = s->bytes_next = bytes;
+    s->end = INT64_MAX;
     s->refs = 1;
     s->scanned = SEGMENT_HEAD;
     s->scanned_offset = base;
@@ -286,10 +287,13 @@ int part_load(struct part *p, const struct tail *tail, struct err *e) {
         rc = topic_make(p->topic, true);
     if (rc)
         return rc;
-    qsort(p->seg, p->segs, sizeof *p->seg, by_base);
+    if (p->segs)
+        qsort(p->seg, p->segs, sizeof *p->seg, by_base);
     for (uint32_t i = 0; i < p->segs; i++)
         if ((rc = load_size(p, p->seg[i], e)))
             return rc;
+    for (uint32_t i = 0; i + 1 < p->segs; i++)
+        p->seg[i]->end = p->seg[i + 1]->base;
     struct segment *last = p->segs ? p->seg[p->segs - 1] : NULL;
     if (last && last->base == tail->base) {
         p->active = last;
@@ -434,21 +438,18 @@ int part_append(struct part *p, const struct log_buf *buf, int64_t time, struct 
 }
 
 /* Takes the first `n` segments out of the list and lets go of them. */
-static void forget(struct part *p, uint32_t n, void (*drop)(void *arg, const char *path),
-                   void *arg) {
-    char path[FILES_PATH_MAX];
+static void forget(struct part *p, uint32_t n, part_drop *drop, void *arg) {
     for (; n > 0; n--) {
         pthread_mutex_lock(&p->mu);
         struct segment *s = p->seg[0];
         memmove(p->seg, p->seg + 1, --p->segs * sizeof *p->seg);
         pthread_mutex_unlock(&p->mu);
-        if (segment_path(p, s->base, path) == 0)
-            drop(arg, path);
+        drop(arg, p, s->base);
         segment_unref(s);
     }
 }
 
-void part_publish(struct part *p, void (*drop)(void *arg, const char *path), void *arg) {
+void part_publish(struct part *p, part_drop *drop, void *arg) {
     p->touched = false;
     p->tail = p->next;
     pthread_mutex_lock(&p->mu);
@@ -456,6 +457,8 @@ void part_publish(struct part *p, void (*drop)(void *arg, const char *path), voi
     for (uint32_t i = 0; i < p->fresh_n; i++)
         push(&p->seg, &p->segs, &p->segs_cap, p->fresh[i]);
     p->fresh_n = 0;
+    for (uint32_t i = first; i + 1 < p->segs; i++)
+        atomic_store_explicit(&p->seg[i]->end, p->seg[i + 1]->base, memory_order_release);
     for (uint32_t i = first; i < p->segs; i++)
         atomic_store_explicit(&p->seg[i]->bytes, p->seg[i]->bytes_next, memory_order_release);
     uint32_t gone = 0;

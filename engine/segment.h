@@ -70,6 +70,8 @@ void map_unref(struct map *m);
 struct segment {
     int64_t base;
     _Atomic int64_t bytes; /* committed */
+    _Atomic int64_t end;   /* base of the next segment, INT64_MAX: there is none. What is behind it
+                            * in the file is of a refused group, back after a loss of power */
     int64_t bytes_next;    /* of the group being written; committer */
     atomic_int refs;       /* its part and the readers on it */
     /* Under part->mu: */
@@ -153,9 +155,10 @@ int part_load(struct part *p, const struct tail *tail, struct err *e);
  * went where. 0 or a negated errno; then part_abort. */
 int part_append(struct part *p, const struct log_buf *buf, int64_t time, struct frame *f,
                 int64_t *base, int64_t *at);
-/* The group is committed: readers see it. Calls `drop` with the path of each segment that
- * retention gives up. */
-void part_publish(struct part *p, void (*drop)(void *arg, const char *path), void *arg);
+/* The group is committed: readers see it. Calls `drop` for each segment that retention gives up:
+ * its file must be out of the way at once, a new topic of the same name may make another. */
+typedef void part_drop(void *arg, const struct part *p, int64_t base);
+void part_publish(struct part *p, part_drop *drop, void *arg);
 /* The group is not: cuts the files back, or leaves them to recovery when the outcome is unknown. */
 void part_abort(struct part *p, bool cut);
 void part_close(struct part *p); /* its fd */

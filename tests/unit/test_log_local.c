@@ -44,13 +44,15 @@ static void discard(void *arg, struct log *log) {
 }
 
 int main(void) {
-    static enum log_durability process = LOG_PROCESS, power = LOG_POWER;
+    static struct log_conf process, power = { .durability = LOG_POWER },
+                                    small = { .commit_bytes = 3000 };
     struct log_suite suites[] = {
         { "log_local process", &process, fresh, reopen, discard },
         { "log_local power", &power, fresh, reopen, discard },
+        { "log_local with a snapshot every few commits", &small, fresh, reopen, discard },
     };
     int failed = 0;
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 3; i++)
         failed += log_suite_run(&suites[i]);
     return failed;
 }
