@@ -2,7 +2,7 @@
  * commit. What a frame holds is committed, everything else never happened.
  *
  * A frame is a 64-byte header, the state entries (u32 klen, u32 vlen or LOG_NULL, key, value),
- * padded to 8, and under `power` chunks: what was written to the segments, a 40-byte head and the
+ * padded to 8, and under `power` chunks: what was written to the segments, a 48-byte head and the
  * bytes of a segment frame each. The driver's own state (topics, ends) are entries too. */
 #ifndef BRAID_COMMIT_H
 #define BRAID_COMMIT_H
@@ -40,10 +40,11 @@ struct commit_chunk {
     uint32_t crc; /* of the head behind this field */
     uint32_t topic, partition;
     int64_t base, at; /* segment and byte */
+    int64_t prev;     /* as in the header of the segment, which may have to be made again */
     int64_t len;      /* bytes that follow: one frame of a segment, checked by its own sums */
 };
 _Static_assert(sizeof(struct commit_head) == COMMIT_HEAD && sizeof(struct commit_frame) == 64 &&
-                   sizeof(struct commit_chunk) == 40,
+                   sizeof(struct commit_chunk) == 48,
                "format");
 
 /* ---- writing (committer thread) ---- */

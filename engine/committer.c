@@ -195,7 +195,11 @@ static int append_one(struct group *g, struct topic *t, const struct epoch_appen
         g->touched = t;
     }
     w->chunk = (struct commit_chunk){ .topic = t->id, .partition = a->partition };
-    int rc = part_append(p, a->buf, a->time, &w->frame, &w->chunk.base, &w->chunk.at);
+    int rc = part_append(p, a->buf, a->time, &w->frame, &w->chunk.at);
+    if (!rc) {
+        w->chunk.base = p->active->base;
+        w->chunk.prev = p->active->prev;
+    }
     w->chunk.len = frame_bytes(&w->frame);
     return rc ? err_errno(e, -rc, "cannot write to topic %s", t->name) : 0;
 }
@@ -289,17 +293,20 @@ static void wake(struct group *g) {
 }
 
 static int64_t commit_limit(struct local *l) {
-    if (l->commit_bytes > 0) return l->commit_bytes;
+    if (l->commit_bytes > 0)
+        return l->commit_bytes;
     pthread_mutex_lock(&l->mu);
     int64_t limit = l->snap_size;
     pthread_mutex_unlock(&l->mu);
-    if (limit < COMMIT_BYTES_MIN) limit = COMMIT_BYTES_MIN;
+    if (limit < COMMIT_BYTES_MIN)
+        limit = COMMIT_BYTES_MIN;
     return limit < COMMIT_BYTES_MAX ? limit : COMMIT_BYTES_MAX;
 }
 
 /* Seals the commit log when it is long enough; the janitor merges it into the snapshot. */
 static void maybe_seal(struct local *l) {
-    if (l->commit.bytes < commit_limit(l)) return;
+    if (l->commit.bytes < commit_limit(l))
+        return;
     commit_seal(&l->commit);
     pthread_mutex_lock(&l->mu);
     l->published_log = l->commit.number;

@@ -64,7 +64,11 @@ static int load_snapshot(struct local *l, struct err *e) {
     if (rc)
         return rc;
     l->snap_number = 1;
-    if (ns.n)
+    /* It may have been renamed into place by a process that was killed before it could sync that;
+     * what it replaces is deleted below. */
+    if (ns.n && (rc = l->files->sync_dir(l->files->ctx, l->snapshot_dir)))
+        rc = err_errno(e, -rc, "cannot sync %s", l->snapshot_dir);
+    if (!rc && ns.n)
         rc = snapshot_open(&l->snap, l->files, l->snapshot_dir, ns.v[ns.n - 1], e);
     if (l->snap) {
         l->snap_number = l->snap->head->number;
@@ -365,7 +369,7 @@ static int replay_frame(void *arg, const struct commit_frame *f, const char *ent
             continue;
         int rc = replay_open(r, p, c.base);
         struct segment_head h;
-        segment_head_make(&h, t->id, p->number, c.base);
+        segment_head_make(&h, p, c.base, c.prev);
         if (!rc && c.at == SEGMENT_HEAD)
             rc = put(r, (const char *)&h, sizeof h, 0);
         if (!rc)

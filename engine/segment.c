@@ -61,10 +61,12 @@ static uint32_t head_crc(const struct segment_head *h) {
     return crc32c(0, &c, sizeof c);
 }
 
-void segment_head_make(struct segment_head *h, uint32_t topic, uint32_t partition, int64_t base) {
-    *h = (struct segment_head){
-        .version = SEGMENT_VERSION, .topic = topic, .partition = partition, .base = base
-    };
+void segment_head_make(struct segment_head *h, const struct part *p, int64_t base, int64_t prev) {
+    *h = (struct segment_head){ .version = SEGMENT_VERSION,
+                                .topic = p->topic->id,
+                                .partition = p->number,
+                                .base = base,
+                                .prev = prev };
     memcpy(h->magic, SEGMENT_MAGIC, sizeof h->magic);
     h->crc = head_crc(h);
 }
@@ -179,6 +181,7 @@ static struct segment *segment_new(int64_t base, int64_t bytes) {
     if (!s)
         abort();
     s->base = base;
+    s->prev = -1;
     s->bytes = s->bytes_next = bytes;
     s->end = INT64_MAX;
     s->refs = 1;
@@ -269,8 +272,42 @@ static int load_size(struct part *p, struct segment *s, struct err *e) {
                 path, size, p->tail.bytes);
     }
     s->bytes = s->bytes_next = size;
+    struct segment_head h;
+    if (!rc && !files_read(f, fd, &h, sizeof h, 0) && h.crc == head_crc(&h) && h.base == s->base &&
+        h.topic == p->topic->id && h.partition == p->number)
+        s->prev = h.prev;
     f->close(f->ctx, fd);
     return rc;
+}
+
+/* From the active segment back: each names the one before it, and files in between go. Behind a
+ * damaged header the next file is taken on trust. */
+static int load_chain(struct part *p, struct err *e) {
+    const struct log_files *f = p->topic->segments->files;
+    char path[FILES_PATH_MAX];
+    int64_t prev = p->tail.base;
+    uint32_t kept = p->segs;
+    for (uint32_t i = p->segs; i-- > 0;) {
+        struct segment *s = p->seg[i];
+        int rc = 0;
+        if (s->base <= prev) {
+            rc = load_size(p, s, e);
+            prev = s->prev >= 0 ? s->prev : s->base;
+            p->seg[--kept] = s;
+        } else {
+            rc = segment_path(p, s->base, path);
+            if (!rc)
+                rc = f->unlink(f->ctx, path);
+            segment_unref(s);
+        }
+        if (rc) {
+            p->segs = 0; /* the log is not opened: they die with the process */
+            return rc;
+        }
+    }
+    memmove(p->seg, p->seg + kept, (p->segs - kept) * sizeof *p->seg);
+    p->segs -= kept;
+    return 0;
 }
 
 int part_load(struct part *p, const struct tail *tail, struct err *e) {
@@ -287,11 +324,12 @@ int part_load(struct part *p, const struct tail *tail, struct err *e) {
         rc = topic_make(p->topic, true);
     if (rc)
         return rc;
-    if (p->segs)
+    if (p->segs) {
         qsort(p->seg, p->segs, sizeof *p->seg, by_base);
-    for (uint32_t i = 0; i < p->segs; i++)
-        if ((rc = load_size(p, p->seg[i], e)))
+        rc = load_chain(p, e);
+        if (rc)
             return rc;
+    }
     for (uint32_t i = 0; i + 1 < p->segs; i++)
         p->seg[i]->end = p->seg[i + 1]->base;
     struct segment *last = p->segs ? p->seg[p->segs - 1] : NULL;
@@ -379,9 +417,10 @@ static int roll(struct part *p) {
     if (rc)
         return rc;
     p->active = segment_new(p->next.end, 0);
+    p->active->prev = p->next.base;
     push(&p->fresh, &p->fresh_n, &p->fresh_cap, p->active);
     struct segment_head h;
-    segment_head_make(&h, p->topic->id, p->number, p->next.end);
+    segment_head_make(&h, p, p->next.end, p->next.base);
     struct iovec v = { .iov_base = &h, .iov_len = sizeof h };
     rc = files_write(ss->files, p->fd, &v, 1, 0);
     if (rc)
@@ -394,7 +433,7 @@ static int roll(struct part *p) {
 }
 
 int part_append(struct part *p, const struct log_buf *buf, int64_t time, struct frame *f,
-                int64_t *base, int64_t *at) {
+                int64_t *at) {
     struct segments *ss = p->topic->segments;
     if (!p->touched) {
         p->next = p->tail;
@@ -426,7 +465,6 @@ int part_append(struct part *p, const struct log_buf *buf, int64_t time, struct 
     if (rc)
         return rc;
     struct iovec v[FRAME_VECTORS];
-    *base = p->next.base;
     *at = p->next.bytes;
     rc = files_write(ss->files, p->fd, v, frame_vectors(f, buf, v), p->next.bytes);
     if (rc)

@@ -29,7 +29,9 @@ struct segment_head {
     uint32_t version, crc; /* crc32c of the 64 bytes with crc = 0 */
     uint32_t topic, partition;
     int64_t base; /* offset of the first record */
-    uint64_t zero[4];
+    int64_t prev; /* base of the segment before, -1: none. What is between the two is of a refused
+                   * group and back after a loss of power */
+    uint64_t zero[3];
 };
 
 struct frame {
@@ -47,6 +49,7 @@ struct frame {
 _Static_assert(sizeof(struct segment_head) == SEGMENT_HEAD && sizeof(struct frame) == 64, "format");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files are little endian");
 
+struct part;
 static inline int64_t pad8(int64_t n) {
     return (n + 7) & ~(int64_t)7;
 }
@@ -56,7 +59,7 @@ int64_t frame_bytes(const struct frame *f);
 bool frame_head_ok(const struct frame *f);
 /* Checksum and form of the payload behind a good header; fills rows. */
 bool frame_rows(const struct frame *f, struct log_rows *rows);
-void segment_head_make(struct segment_head *h, uint32_t topic, uint32_t partition, int64_t base);
+void segment_head_make(struct segment_head *h, const struct part *p, int64_t base, int64_t prev);
 
 /* A mapping, shared by the readers of a segment. */
 struct map {
@@ -68,7 +71,7 @@ struct map {
 void map_unref(struct map *m);
 
 struct segment {
-    int64_t base;
+    int64_t base, prev;    /* prev as in its header, -1 also when that is damaged */
     _Atomic int64_t bytes; /* committed */
     _Atomic int64_t end;   /* base of the next segment, INT64_MAX: there is none. What is behind it
                             * in the file is of a refused group, back after a loss of power */
@@ -151,10 +154,10 @@ int topic_make(struct topic *t, bool sync);
 /* Finds the segments of a partition at open and cuts what is beyond the committed end. Damage is
  * left to readers; a note about it goes to `e`. */
 int part_load(struct part *p, const struct tail *tail, struct err *e);
-/* Writes a frame behind the committed end and the group's earlier ones. *f and *base, *at say what
- * went where. 0 or a negated errno; then part_abort. */
+/* Writes a frame behind the committed end and the group's earlier ones, to byte *at of the segment
+ * that is now p->active. 0 or a negated errno; then part_abort. */
 int part_append(struct part *p, const struct log_buf *buf, int64_t time, struct frame *f,
-                int64_t *base, int64_t *at);
+                int64_t *at);
 /* The group is committed: readers see it. Calls `drop` for each segment that retention gives up:
  * its file must be out of the way at once, a new topic of the same name may make another. */
 typedef void part_drop(void *arg, const struct part *p, int64_t base);

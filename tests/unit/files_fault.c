@@ -66,7 +66,8 @@ struct fault {
 
 static struct name *names_find(struct names *ns, const char *path) {
     for (int i = 0; i < ns->n; i++)
-        if (!strcmp(ns->v[i].path, path)) return &ns->v[i];
+        if (!strcmp(ns->v[i].path, path))
+            return &ns->v[i];
     return NULL;
 }
 
@@ -77,7 +78,7 @@ static void names_add(struct names *ns, const char *path, struct inode *file) {
         return;
     }
     GROW(ns->v, ns->n, ns->cap);
-    ns->v[ns->n++] = (struct name){strdup(path), file};
+    ns->v[ns->n++] = (struct name){ strdup(path), file };
 }
 
 /* With everything below it: of a directory that is gone nothing can come back. */
@@ -98,7 +99,8 @@ static void names_rename(struct names *ns, const char *from, const char *to) {
     names_remove(ns, to);
     for (int i = 0; i < ns->n; i++) {
         const char *p = ns->v[i].path;
-        if (strncmp(p, from, len) || (p[len] && p[len] != '/')) continue;
+        if (strncmp(p, from, len) || (p[len] && p[len] != '/'))
+            continue;
         char path[FILES_PATH_MAX];
         snprintf(path, sizeof path, "%s%s", to, p + len);
         free(ns->v[i].path);
@@ -107,20 +109,24 @@ static void names_rename(struct names *ns, const char *from, const char *to) {
 }
 
 static void names_apply(struct names *ns, const struct op *op) {
-    if (op->kind == OP_ADD) names_add(ns, op->path, op->file);
-    else if (op->kind == OP_REMOVE) names_remove(ns, op->path);
-    else names_rename(ns, op->path, op->to);
+    if (op->kind == OP_ADD)
+        names_add(ns, op->path, op->file);
+    else if (op->kind == OP_REMOVE)
+        names_remove(ns, op->path);
+    else
+        names_rename(ns, op->path, op->to);
 }
 
 static void names_free(struct names *ns) {
-    for (int i = 0; i < ns->n; i++) free(ns->v[i].path);
+    for (int i = 0; i < ns->n; i++)
+        free(ns->v[i].path);
     free(ns->v);
 }
 
 static void op_add(struct fault *ft, int kind, const char *path, const char *to,
                    struct inode *file) {
     GROW(ft->op, ft->ops, ft->ops_cap);
-    ft->op[ft->ops] = (struct op){kind, strdup(path), to ? strdup(to) : NULL, file, false};
+    ft->op[ft->ops] = (struct op){ kind, strdup(path), to ? strdup(to) : NULL, file, false };
     names_apply(&ft->live, &ft->op[ft->ops++]);
 }
 
@@ -134,7 +140,8 @@ static struct inode *inode_new(struct fault *ft) {
 static void resize(char **data, size_t *len, size_t to) {
     *data = realloc(*data, to + 1);
     assert(*data);
-    if (to > *len) memset(*data + *len, 0, to - *len);
+    if (to > *len)
+        memset(*data + *len, 0, to - *len);
     *len = to;
 }
 
@@ -144,7 +151,8 @@ static void change_apply(char **data, size_t *len, const struct change *c, size_
         return;
     }
     size_t at = (size_t)c->at + from;
-    if (at + n > *len) resize(data, len, at + n);
+    if (at + n > *len)
+        resize(data, len, at + n);
     memcpy(*data + at, c->data + from, n);
 }
 
@@ -164,17 +172,19 @@ static void change_add(struct inode *in, int64_t at, const void *data, size_t le
         memcpy(copy, data, len);
     }
     GROW(in->change, in->n, in->cap);
-    in->change[in->n++] = (struct change){at, len, copy};
+    in->change[in->n++] = (struct change){ at, len, copy };
 }
 
 /* ---- the layer ---- */
 
 /* Under mu: whether this changing call still happens; *last: it is the last. */
 static bool alive(struct fault *ft, bool *last) {
-    if (ft->crashed) return false;
+    if (ft->crashed)
+        return false;
     *last = ft->crash_at >= 0 && ft->calls >= ft->crash_at;
     ft->calls++;
-    if (*last) ft->crashed = true;
+    if (*last)
+        ft->crashed = true;
     return true;
 }
 
@@ -184,15 +194,19 @@ static int f_open(void *ctx, const char *path, int flags) {
     pthread_mutex_lock(&ft->mu);
     struct name *x = names_find(&ft->live, path);
     int rc = -EIO;
-    if (ft->crashed) goto out;
+    if (ft->crashed)
+        goto out;
     if (flags & (O_CREAT | O_TRUNC) && (!x || flags & O_TRUNC) && (!alive(ft, &last) || last))
         goto out;
     rc = files_real.open(NULL, path, flags);
-    if (rc < 0) goto out;
+    if (rc < 0)
+        goto out;
     assert(rc < FDS);
     struct inode *in = x ? x->file : inode_new(ft);
-    if (!x) op_add(ft, OP_ADD, path, NULL, in);
-    else if (flags & O_TRUNC) change_add(in, 0, NULL, 0);
+    if (!x)
+        op_add(ft, OP_ADD, path, NULL, in);
+    else if (flags & O_TRUNC)
+        change_add(in, 0, NULL, 0);
     ft->fd[rc] = in;
 out:
     pthread_mutex_unlock(&ft->mu);
@@ -216,10 +230,12 @@ static ssize_t f_pread(void *ctx, int fd, void *buf, size_t len, int64_t at) {
 /* How much of a write of `want` bytes at `at` fits. */
 static size_t fits(struct fault *ft, int fd, size_t want, int64_t at) {
     int64_t grow = at + (int64_t)want - files_real.size(NULL, fd);
-    if (ft->space < 0 || grow <= 0) return want;
+    if (ft->space < 0 || grow <= 0)
+        return want;
     if (grow > ft->space) {
         int64_t cut = grow - ft->space;
-        if (cut > (int64_t)want) cut = (int64_t)want;
+        if (cut > (int64_t)want)
+            cut = (int64_t)want;
         want -= (size_t)cut;
         grow = ft->space;
     }
@@ -231,18 +247,23 @@ static ssize_t f_pwritev(void *ctx, int fd, const struct iovec *iov, int n, int6
     struct fault *ft = ctx;
     bool last = false;
     size_t len = 0;
-    for (int i = 0; i < n; i++) len += iov[i].iov_len;
+    for (int i = 0; i < n; i++)
+        len += iov[i].iov_len;
     char *all = malloc(len + 1), *p = all;
-    for (int i = 0; i < n; p += iov[i++].iov_len) memcpy(p, iov[i].iov_base, iov[i].iov_len);
+    for (int i = 0; i < n; p += iov[i++].iov_len)
+        memcpy(p, iov[i].iov_base, iov[i].iov_len);
     pthread_mutex_lock(&ft->mu);
     ssize_t rc = -EIO;
     if (alive(ft, &last)) {
-        if (last) len = (size_t)(test_random(&ft->random) % (len + 1));
+        if (last)
+            len = (size_t)(test_random(&ft->random) % (len + 1));
         len = fits(ft, fd, len, at);
-        struct iovec v = {.iov_base = all, .iov_len = len};
+        struct iovec v = { .iov_base = all, .iov_len = len };
         rc = len ? files_real.pwritev(NULL, fd, &v, 1, at) : -ENOSPC;
-        if (rc > 0) change_add(ft->fd[fd], at, all, (size_t)rc);
-        if (last) rc = -EIO;
+        if (rc > 0)
+            change_add(ft->fd[fd], at, all, (size_t)rc);
+        if (last)
+            rc = -EIO;
     }
     pthread_mutex_unlock(&ft->mu);
     free(all);
@@ -255,7 +276,8 @@ static int f_datasync(void *ctx, int fd) {
     pthread_mutex_lock(&ft->mu);
     int rc = -EIO;
     if (alive(ft, &last) && !last) {
-        if (ft->bad_syncs > 0) ft->bad_syncs--;
+        if (ft->bad_syncs > 0)
+            ft->bad_syncs--;
         else {
             inode_sync(ft->fd[fd]);
             rc = 0;
@@ -273,8 +295,10 @@ static int f_truncate(void *ctx, int fd, int64_t size) {
     if (alive(ft, &last) && !last) {
         int64_t was = files_real.size(NULL, fd);
         rc = files_real.truncate(NULL, fd, size);
-        if (!rc) change_add(ft->fd[fd], size, NULL, 0);
-        if (!rc && ft->space >= 0 && was > size) ft->space += was - size;
+        if (!rc)
+            change_add(ft->fd[fd], size, NULL, 0);
+        if (!rc && ft->space >= 0 && was > size)
+            ft->space += was - size;
     }
     pthread_mutex_unlock(&ft->mu);
     return rc;
@@ -300,7 +324,8 @@ static int f_rename(void *ctx, const char *from, const char *to) {
     int rc = -EIO;
     if (alive(ft, &last) && !last) {
         rc = files_real.rename(NULL, from, to);
-        if (!rc) op_add(ft, OP_RENAME, from, to, NULL);
+        if (!rc)
+            op_add(ft, OP_RENAME, from, to, NULL);
     }
     pthread_mutex_unlock(&ft->mu);
     return rc;
@@ -314,8 +339,10 @@ static int remove_name(struct fault *ft, const char *path, int (*real)(void *, c
         struct stat st;
         int64_t was = stat(path, &st) ? 0 : st.st_size;
         rc = real(NULL, path);
-        if (!rc) op_add(ft, OP_REMOVE, path, NULL, NULL);
-        if (!rc && ft->space >= 0) ft->space += was;
+        if (!rc)
+            op_add(ft, OP_REMOVE, path, NULL, NULL);
+        if (!rc && ft->space >= 0)
+            ft->space += was;
     }
     pthread_mutex_unlock(&ft->mu);
     return rc;
@@ -338,7 +365,8 @@ static int f_mkdir(void *ctx, const char *path) {
         rc = -EIO;
         if (alive(ft, &last) && !last) {
             rc = files_real.mkdir(NULL, path);
-            if (!rc) op_add(ft, OP_ADD, path, NULL, NULL);
+            if (!rc)
+                op_add(ft, OP_ADD, path, NULL, NULL);
         }
     }
     pthread_mutex_unlock(&ft->mu);
@@ -393,12 +421,14 @@ static int f_boot(void *ctx, char id[FILES_BOOT_LEN]) {
 
 static void take_in(struct fault *ft, const char *dir) {
     DIR *d = opendir(dir);
-    if (!d) return;
+    if (!d)
+        return;
     names_add(&ft->base, dir, NULL);
     for (struct dirent *de; (de = readdir(d));) {
         char path[FILES_PATH_MAX];
         struct stat st;
-        if (!strcmp(de->d_name, ".") || !strcmp(de->d_name, "..")) continue;
+        if (!strcmp(de->d_name, ".") || !strcmp(de->d_name, ".."))
+            continue;
         snprintf(path, sizeof path, "%.700s/%s", dir, de->d_name);
         assert(!stat(path, &st));
         if (S_ISDIR(st.st_mode)) {
@@ -419,9 +449,9 @@ static void take_in(struct fault *ft, const char *dir) {
 struct fault *fault_new(const char *dir, uint64_t seed) {
     struct fault *ft = calloc(1, sizeof *ft);
     assert(ft);
-    ft->files = (struct log_files){ft,       f_open,  f_close,    f_pread, f_pwritev, f_datasync,
-                                   f_truncate, f_size, f_map,     f_unmap, f_rename,  f_unlink,
-                                   f_mkdir,  f_rmdir, f_list, f_sync_dir,  f_lock,    f_boot};
+    ft->files = (struct log_files){ ft,         f_open,  f_close, f_pread,    f_pwritev, f_datasync,
+                                    f_truncate, f_size,  f_map,   f_unmap,    f_rename,  f_unlink,
+                                    f_mkdir,    f_rmdir, f_list,  f_sync_dir, f_lock,    f_boot };
     pthread_mutex_init(&ft->mu, NULL);
     ft->random = seed;
     ft->space = ft->crash_at = -1;
@@ -469,7 +499,8 @@ void fault_syncs(struct fault *ft, int n) {
 void fault_crash_after(struct fault *ft, int64_t n) {
     pthread_mutex_lock(&ft->mu);
     ft->crash_at = n < 0 ? -1 : ft->calls + n;
-    if (n < 0) ft->crashed = false;
+    if (n < 0)
+        ft->crashed = false;
     pthread_mutex_unlock(&ft->mu);
 }
 
@@ -496,14 +527,18 @@ static void image_file(struct fault *ft, struct inode *in, const char *path, boo
     size_t len = in->len;
     char *data = malloc(len + 1);
     assert(data);
-    if (len) memcpy(data, in->data, len);
+    if (len)
+        memcpy(data, in->data, len);
     for (int i = 0; scatter && i < in->n; i++) {
         const struct change *c = &in->change[i];
-        if (!c->data && test_random(&ft->random) & 1) change_apply(&data, &len, c, 0, 0);
+        if (!c->data && test_random(&ft->random) & 1)
+            change_apply(&data, &len, c, 0, 0);
         for (size_t at = 0, n; c->data && at < c->len; at += n) {
             n = SECTOR - ((size_t)c->at + at) % SECTOR;
-            if (n > c->len - at) n = c->len - at;
-            if (test_random(&ft->random) & 1) change_apply(&data, &len, c, at, n);
+            if (n > c->len - at)
+                n = c->len - at;
+            if (test_random(&ft->random) & 1)
+                change_apply(&data, &len, c, at, n);
         }
     }
     int fd = open(path, O_CREAT | O_WRONLY | O_TRUNC, 0644);
@@ -517,18 +552,23 @@ static int by_path(const void *a, const void *b) {
 }
 
 void fault_image(struct fault *ft, const char *to, enum fault_loss loss) {
-    struct names ns = {0};
+    struct names ns = { 0 };
     pthread_mutex_lock(&ft->mu);
     int unsynced = 0, keep = 0;
-    for (int i = 0; i < ft->ops; i++) unsynced += !ft->op[i].synced;
-    if (loss == FAULT_SCATTER) keep = (int)(test_random(&ft->random) % (uint64_t)(unsynced + 1));
-    for (int i = 0; i < ft->base.n; i++) names_add(&ns, ft->base.v[i].path, ft->base.v[i].file);
     for (int i = 0; i < ft->ops; i++)
-        if (ft->op[i].synced || keep-- > 0) names_apply(&ns, &ft->op[i]);
+        unsynced += !ft->op[i].synced;
+    if (loss == FAULT_SCATTER)
+        keep = (int)(test_random(&ft->random) % (uint64_t)(unsynced + 1));
+    for (int i = 0; i < ft->base.n; i++)
+        names_add(&ns, ft->base.v[i].path, ft->base.v[i].file);
+    for (int i = 0; i < ft->ops; i++)
+        if (ft->op[i].synced || keep-- > 0)
+            names_apply(&ns, &ft->op[i]);
     qsort(ns.v, (size_t)ns.n, sizeof *ns.v, by_path); /* a directory before what is in it */
     const char *root = ft->base.v[0].path;
     for (int i = 0; i < ft->base.n; i++)
-        if (strlen(ft->base.v[i].path) < strlen(root)) root = ft->base.v[i].path;
+        if (strlen(ft->base.v[i].path) < strlen(root))
+            root = ft->base.v[i].path;
     size_t len = strlen(root);
     for (int i = 0; i < ns.n; i++) {
         char path[FILES_PATH_MAX];
@@ -537,9 +577,12 @@ void fault_image(struct fault *ft, const char *to, enum fault_loss loss) {
         *slash = 0;
         bool parent = access(path, F_OK) == 0; /* else its creation is lost, and all in it */
         *slash = '/';
-        if (!parent) continue;
-        if (ns.v[i].file) image_file(ft, ns.v[i].file, path, loss == FAULT_SCATTER);
-        else mkdir(path, 0755);
+        if (!parent)
+            continue;
+        if (ns.v[i].file)
+            image_file(ft, ns.v[i].file, path, loss == FAULT_SCATTER);
+        else
+            mkdir(path, 0755);
     }
     pthread_mutex_unlock(&ft->mu);
     names_free(&ns);
