@@ -57,7 +57,7 @@ BENCH_HELP := $(patsubst %.c,$(O)/%.o,$(filter-out $(BENCH_SRC),$(wildcard tests
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=$(O)/fuzz/%)
 # Tests that start threads, or use what does: these run under ThreadSanitizer too.
-THREAD_TESTS = $(shell grep -lE 'pthread_|uv_thread|engine/(executor|log|log_local)\.h|log_suite|cluster/(server|http)\.h' \
+THREAD_TESTS = $(shell grep -lE 'pthread_|uv_thread|engine/(executor|log|log_local)\.h|log_suite|tests/unit/world\.h|cluster/(server|http)\.h' \
                  $(TEST_SRC) /dev/null | sed -E 's|.*/||; s|\.c$$||')
 SCRIPTS  := $(wildcard tests/e2e/test_* tests/faults/test_*)
 C_FILES   = $(shell git ls-files '*.c' '*.h' '*.cc')
