@@ -102,13 +102,15 @@ static int draw_flows(const struct screen *s, int max, int width, bool color) {
 static void draw_tasks(const struct screen *s, int max, int width, bool color) {
     struct table t;
     char buf[UNIT_MAX];
-    table_begin(&t, "<task", "<type", ">rows in/s", ">rows out/s", ">a row", ">core", ">rejected",
-                ">lag", "<runs for", NULL);
+    table_begin(&t, "<task", ">rows in/s", ">rows out/s", ">a row", ">core", ">rejected", ">lag",
+                ">users", NULL);
     for (int i = 0; i < s->nlines && i < max; i++) {
         const struct look_line *l = &s->lines[i];
-        table_add(&t, l->label);
+        const char *id = strrchr(l->label, '/');
+        bool plain = id && strcmp(id + 1, l->type) == 0; /* named after its type */
+        table_addf(&t, "%s%s%s%s", l->label, plain ? "" : " (", plain ? "" : l->type,
+                   plain ? "" : ")");
         table_style(&t, STYLE_BOLD);
-        table_add(&t, l->type);
         add_rate(&t, l->in);
         add_rate(&t, l->out);
         table_add(&t, l->ns_row > 0 ? unit_ns(buf, l->ns_row) : "-");
@@ -116,8 +118,8 @@ static void draw_tasks(const struct screen *s, int max, int width, bool color) {
         table_add(&t, l->rejected ? unit_exact(buf, (uint64_t)l->rejected) : "-");
         table_style(&t, l->rejected ? STYLE_RED : STYLE_DIM);
         table_add(&t, l->lag >= 0 ? unit_exact(buf, (uint64_t)l->lag) : "");
-        table_add(&t, l->users);
-        table_style(&t, l->nusers > 1 ? STYLE_GREEN : STYLE_PLAIN);
+        table_addf(&t, "%s%d", l->nusers > 1 ? "×" : "", l->nusers);
+        table_style(&t, l->nusers > 1 ? STYLE_GREEN : STYLE_DIM);
     }
     table_print(&t, stdout, width, color);
     table_end(&t);

@@ -173,9 +173,36 @@ static int put_cell(FILE *f, const struct table_cell *c, int width, bool right, 
     return (right ? 0 : pad) + 2;
 }
 
-/* Widths of the columns; the last one gets what is left of `width`. */
+enum { CUT_LAST = 16, CUT_WORDS = 12 }; /* no column is cut below this, at first */
+
+static int total_width(const int w[], int cols) {
+    int n = 2 * (cols - 1);
+    for (int k = 0; k < cols; k++)
+        n += w[k];
+    return n;
+}
+
+/* Takes columns from the last one, then from the widest words, until the table fits; numbers are
+ * never cut. */
+static void fit(const struct table *t, int width, int w[]) {
+    int last = t->cols - 1, over = total_width(w, t->cols) - width;
+    if (over > 0 && w[last] > CUT_LAST && !t->right[last])
+        w[last] = w[last] - over > CUT_LAST ? w[last] - over : CUT_LAST;
+    while (total_width(w, t->cols) > width) {
+        int widest = -1;
+        for (int k = 0; k < last; k++)
+            if (!t->right[k] && w[k] > CUT_WORDS && (widest < 0 || w[k] > w[widest]))
+                widest = k;
+        if (widest < 0)
+            break;
+        w[widest]--;
+    }
+    over = total_width(w, t->cols) - width;
+    if (over > 0 && !t->right[last])
+        w[last] = w[last] > over ? w[last] - over : 0;
+}
+
 static void measure(const struct table *t, int rows, int width, int w[]) {
-    int before = 0, last = t->cols - 1;
     for (int k = 0; k < t->cols; k++) {
         w[k] = text_width(t->head[k], strlen(t->head[k]));
         for (int r = 0; r < rows; r++) {
@@ -183,10 +210,9 @@ static void measure(const struct table *t, int rows, int width, int w[]) {
             int n = text_width(s, strlen(s));
             w[k] = n > w[k] ? n : w[k];
         }
-        before += k < last ? w[k] + 2 : 0;
     }
-    if (width > 0 && before + w[last] > width)
-        w[last] = width > before ? width - before : 0;
+    if (width > 0)
+        fit(t, width, w);
 }
 
 void table_print(const struct table *t, FILE *f, int width, bool color) {

@@ -28,8 +28,8 @@ void table_begin(struct table *t, ...) __attribute__((sentinel));
 void table_add(struct table *t, const char *text);
 void table_addf(struct table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void table_style(struct table *t, enum style s); /* of the last cell */
-/* Prints what fits into `width` columns (0: all): the last column is cut. Nothing is printed, not
- * even the heading, when there are no rows. */
+/* Prints what fits into `width` columns (0: all): the last column is cut first, then other words,
+ * never numbers. Nothing is printed, not even the heading, when there are no rows. */
 void table_print(const struct table *t, FILE *f, int width, bool color);
 void table_end(struct table *t);
 
