@@ -154,8 +154,13 @@ static void print_json(const struct screen *s) {
             sbuf_printf(&o, ",\"%s\":", names[k]);
             sbuf_add(&o, num, (size_t)num_write_f64(num, v[k]));
         }
-        sbuf_printf(&o, ",\"rejected\":%lld,\"late\":%lld,\"lag\":%lld,\"dataflows\":%d}",
-                    (long long)l->rejected, (long long)l->late, (long long)l->lag, l->nusers);
+        sbuf_printf(&o, ",\"rejected\":%lld,\"late\":%lld,\"lag\":%lld,\"dataflows\":[",
+                    (long long)l->rejected, (long long)l->late, (long long)l->lag);
+        for (const struct jnode *u = l->users; u; u = u->next) {
+            sbuf_adds(&o, u == l->users ? "" : ",");
+            sbuf_json_canonical(&o, u);
+        }
+        sbuf_adds(&o, "]}");
     }
     sbuf_adds(&o, "]}");
     puts(sbuf_str(&o));

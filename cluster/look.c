@@ -48,20 +48,6 @@ static void add_stage(struct look_line *l, const struct stage_metrics *m,
         l->lag = m->lag;
 }
 
-static const char *user_names(struct arena *a, const struct jnode *list, int *count) {
-    struct sbuf b = { 0 };
-    int n = 0;
-    for (; list; list = list->next, n++)
-        if (list->type == J_STR && n < 4)
-            sbuf_printf(&b, "%s%s", n ? ", " : "", list->s);
-    if (n > 4)
-        sbuf_printf(&b, " and %d more", n - 4);
-    *count = n;
-    const char *s = arena_strdup(a, n ? sbuf_str(&b) : "");
-    sbuf_free(&b);
-    return s;
-}
-
 /* A node's id is "t" and the instance number of its task's last stage. */
 static int64_t node_instance(const struct jnode *node) {
     const char *id = json_text(node, "id");
@@ -83,7 +69,8 @@ struct look_line *look_lines(const struct look *before, const struct look *now, 
             continue;
         struct look_line *l = &lines[n++];
         *l = (struct look_line){ .label = last->label, .type = json_text(t, "type"), .lag = -1 };
-        l->users = user_names(a, json_list(t, "dataflows"), &l->nusers);
+        l->users = json_list(t, "dataflows");
+        l->nusers = (int)json_count(t, "dataflows");
         for (int i = 0; i < m->n; i++) {
             const struct stage_metrics *s = &m->stage[i];
             if (s != last && strcmp(s->label, last->label) != 0)

@@ -16,7 +16,8 @@ void look_free(struct look *l);
 
 /* A task of the merged graph: all stages that carry its label. */
 struct look_line {
-    const char *label, *type, *users; /* label: DATAFLOW/TASK of its oldest user */
+    const char *label, *type;  /* label: DATAFLOW/TASK of its oldest user */
+    const struct jnode *users; /* names of the dataflows that use it */
     int nusers;
     double in, out, busy;        /* rows a second, rows a second, share of a core */
     double ns_row;               /* between the looks; over all its life when nothing came */
