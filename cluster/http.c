@@ -1,5 +1,4 @@
 #include "cluster/http.h"
-#include "cluster/events.h"
 #include "cluster/http_impl.h"
 #include "cluster/ingest.h"
 #include "cluster/text.h"
@@ -7,14 +6,23 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { THREAD_STACK = 1 << 20, CONNECTION_MEMORY = 64 << 10, BACKLOG = 512, PATH_MAX_BYTES = 2048 };
+enum {
+    THREAD_STACK = 1 << 20,
+    CONNECTION_MEMORY = 64 << 10,
+    BACKLOG = 512,
+    PATH_MAX_BYTES = 2048,
+    DROP_MAX = 128 << 20, /* of the body of a refused request, read so that the client hears why */
+    STOP_WAIT_S = 5       /* for running requests */
+};
 
 const struct route http_routes[] = {
     { .method = "GET", .path = "/healthz", .handle = http_health },
@@ -245,25 +253,37 @@ static int check_length(struct request *r) {
     return n > (int64_t)r->route->body_max ? refuse(r, 413, "the body is too large") : 0;
 }
 
-/* Part of the body. Beyond a limit the rest is read and dropped, so that the client sees why. */
-static void take_body(struct request *r, const char *data, size_t len) {
+/* Part of the body; that of a refused request is dropped. False: too much even of that. */
+static bool take_body(struct request *r, const char *data, size_t len) {
+    r->taken += len;
     if (r->refused)
-        return;
-    if (r->body.len + len > r->route->body_max) {
+        return r->taken <= DROP_MAX;
+    if (r->taken > r->route->body_max) {
         r->refused = refuse(
             r, 413, r->route->body_max ? "the body is too large" : "this request takes no body");
-        return;
+        return true;
     }
+    r->body_held += (int64_t)len;
     if (__atomic_add_fetch(&r->http->body_bytes, (int64_t)len, __ATOMIC_RELAXED) >
         HTTP_BODIES_MAX) {
         struct err e;
         err_set(&e, ERR_SYSTEM, "too many large requests at once");
         e.retriable = true;
         r->refused = http_error(r, &e);
+        return true;
     }
-    r->body_held += (int64_t)len;
-    if (!r->refused)
-        sbuf_add(&r->body, data, len);
+    sbuf_add(&r->body, data, len);
+    return true;
+}
+
+/* Whether the body of a refused request is worth reading: a client that waits for "100 Continue"
+ * has not sent it, one that has would not hear the answer when the connection is closed on it. */
+static bool drop_body(struct request *r) {
+    const char *s = MHD_lookup_connection_value(r->conn, MHD_HEADER_KIND, "Content-Length");
+    int64_t n = 0;
+    if (MHD_lookup_connection_value(r->conn, MHD_HEADER_KIND, "Expect"))
+        return false;
+    return !s || (num_i64_whole(s, s + strlen(s), &n) == 0 && n <= DROP_MAX);
 }
 
 /* ---- answers ---- */
@@ -294,6 +314,9 @@ static struct request *request_new(struct http *h, struct MHD_Connection *conn,
     struct request *r = calloc(1, sizeof *r);
     if (!r)
         abort();
+    pthread_mutex_lock(&h->mutex);
+    h->active++;
+    pthread_mutex_unlock(&h->mutex);
     r->http = h;
     r->coord = h->coord;
     r->conn = conn;
@@ -324,13 +347,12 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *conn, const 
     if (!r) {
         *state = r = request_new(h, conn, method);
         r->refused = begin(r, url);
-        /* Without a route nothing tells how much body to read: answer now and close. */
-        return r->refused ? answer(r, r->refused) : MHD_YES;
+        return !r->refused || drop_body(r) ? MHD_YES : answer(r, r->refused);
     }
     if (*len) {
-        take_body(r, data, *len);
+        bool more = take_body(r, data, *len);
         *len = 0;
-        return MHD_YES;
+        return more ? MHD_YES : MHD_NO;
     }
     return answer(r, r->refused ? r->refused : r->route->handle(r));
 }
@@ -349,6 +371,10 @@ static void on_completed(void *arg, struct MHD_Connection *conn, void **state,
     arena_free(&r->arena);
     free(r);
     *state = NULL;
+    pthread_mutex_lock(&h->mutex);
+    if (--h->active == 0)
+        pthread_cond_broadcast(&h->cond);
+    pthread_mutex_unlock(&h->mutex);
 }
 
 /* ---- the socket ---- */
@@ -435,37 +461,69 @@ int http_listen(const char *address, int *out, char *url, size_t size, struct er
     return 0;
 }
 
-int http_start(struct http **out, struct coord *c, int fd, struct err *e) {
+static void http_free(struct http *h) {
+    if (h->stop_fd >= 0)
+        close(h->stop_fd);
+    pthread_mutex_destroy(&h->mutex);
+    pthread_cond_destroy(&h->cond);
+    free(h);
+}
+
+static struct http *http_new(struct coord *c) {
     struct http *h = calloc(1, sizeof *h);
+    pthread_condattr_t attr;
     if (!h)
         abort();
     h->coord = c;
     h->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    h->daemon = MHD_start_daemon(
-        MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL |
-            MHD_USE_ITC,
-        0, NULL, NULL, on_request, h, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned)HTTP_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)HTTP_IDLE_S,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY, MHD_OPTION_THREAD_STACK_SIZE,
-        (size_t)THREAD_STACK, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_END);
-    if (h->stop_fd < 0 || !h->daemon) {
-        if (h->stop_fd >= 0)
-            close(h->stop_fd);
+    pthread_mutex_init(&h->mutex, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&h->cond, &attr);
+    pthread_condattr_destroy(&attr);
+    return h;
+}
+
+int http_start(struct http **out, struct coord *c, int fd, struct err *e) {
+    struct http *h = http_new(c);
+    h->daemon =
+        h->stop_fd < 0
+            ? NULL
+            : MHD_start_daemon(MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD |
+                                   MHD_USE_POLL | MHD_USE_ITC,
+                               0, NULL, NULL, on_request, h, MHD_OPTION_LISTEN_SOCKET, fd,
+                               MHD_OPTION_CONNECTION_LIMIT, (unsigned)HTTP_CONNECTIONS,
+                               MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)HTTP_IDLE_S,
+                               MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
+                               MHD_OPTION_THREAD_STACK_SIZE, (size_t)THREAD_STACK,
+                               MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_END);
+    if (!h->daemon) {
         close(fd);
-        free(h);
+        http_free(h);
         return err_set(e, ERR_SYSTEM, "starting the HTTP server failed");
     }
     *out = h;
     return 0;
 }
 
+/* Streams end at the stop_fd, others get their answer; a client that sends half a request is not
+ * waited for longer than STOP_WAIT_S. */
+static void wait_idle(struct http *h) {
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += STOP_WAIT_S;
+    pthread_mutex_lock(&h->mutex);
+    while (h->active > 0 && pthread_cond_timedwait(&h->cond, &h->mutex, &until) == 0)
+        ;
+    pthread_mutex_unlock(&h->mutex);
+}
+
 void http_stop(struct http *h) {
-    if (!h)
-        return;
-    __atomic_store_n(&h->stopping, true, __ATOMIC_RELEASE);
+    MHD_socket fd = MHD_quiesce_daemon(h->daemon);
     eventfd_write(h->stop_fd, 1);
-    events_stop(coord_events(h->coord));
+    wait_idle(h);
     MHD_stop_daemon(h->daemon);
-    close(h->stop_fd);
-    free(h);
+    if (fd != MHD_INVALID_SOCKET)
+        close(fd);
+    http_free(h);
 }

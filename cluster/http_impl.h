@@ -4,6 +4,7 @@
 #include "cluster/http.h"
 #include "engine/json.h"
 #include <microhttpd.h>
+#include <pthread.h>
 
 enum { HTTP_PARAMS_MAX = 2, HTTP_QUERY_MAX = 6 };
 
@@ -13,7 +14,9 @@ struct http {
     int stop_fd;        /* eventfd: readable from http_stop on */
     int64_t body_bytes; /* atomic: held by all requests */
     int readers;        /* atomic */
-    bool stopping;      /* atomic */
+    pthread_mutex_t mutex;
+    pthread_cond_t cond; /* no request is active */
+    int active;          /* requests begun and not completed */
 };
 
 struct request;
@@ -40,8 +43,8 @@ struct request {
     struct MHD_Response *stream; /* instead of out */
     const char *allow;           /* 405 */
     bool retry;                  /* 503 */
-    bool started;
-    int refused; /* status decided before the body was read */
+    int refused;                 /* status decided before the body was read */
+    size_t taken;                /* bytes of the body that have come */
     struct arena arena;
 };
 

@@ -68,6 +68,7 @@ static void block_signals(sigset_t *set) {
     pthread_sigmask(SIG_BLOCK, set, NULL);
     struct sigaction ignore = { .sa_handler = SIG_IGN };
     sigaction(SIGPIPE, &ignore, NULL);
+    sigaction(SIGXFSZ, &ignore, NULL); /* a file-size limit is a full disk, not a crash */
 }
 
 static void on_second(int sig) {

@@ -695,6 +695,14 @@ static void test_failed_source(void **state) {
     await(c, "b", "\"rows_out\":1");
     await(c, "a", "\"state\":\"FAILED\"");
     assert_true(shows(c, "b", "\"state\":\"RUNNING\""));
+    struct event ev;
+    uint64_t last = events_last(coord_events(c));
+    events_look(coord_events(c), c);
+    assert_true(events_get(coord_events(c), last, &ev));
+    assert_string_equal(ev.kind, "failed");
+    assert_string_equal(ev.dataflow, "a");
+    assert_true(ev.text[0]);
+    assert_false(events_get(coord_events(c), ev.number, &ev));
     coord_close(c);
 }
 
