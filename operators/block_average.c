@@ -1,9 +1,8 @@
 /* block_average: means over tumbling windows of N rows per key. RIoTBench task AVG
- * (micro-benchmark 8), in double precision and with exactly rounded sums. */
-#include "operators/exact.h"
+ * (micro-benchmark 8), in double precision and with exactly rounded means. */
 #include "operators/keyed.h"
+#include "operators/mean.h"
 #include "operators/rows.h"
-#include <math.h>
 #include <stdlib.h>
 
 enum { VALUE_MAX = 1 << 20 }; /* bytes of state a key */
@@ -113,16 +112,13 @@ struct made {
     uint64_t **null;
 };
 
-static void window_close(const struct block_self *s, struct made *m, struct op_counts *count,
-                         const double *list, const uint32_t *len, uint32_t row) {
+static void window_close(const struct block_self *s, struct made *m, const double *list,
+                         const uint32_t *len, uint32_t row) {
     for (int k = 0; k < s->nfields; k++) {
-        double sum = exact_sum(list + (size_t)k * s->window, (int)len[k]);
-        double mean = len[k] ? sum / len[k] : INFINITY;
-        m->mean[k][m->n] = mean;
-        if (!isfinite(mean)) { /* no value, or a sum beyond the largest double */
+        if (len[k])
+            m->mean[k][m->n] = mean_exact(list + (size_t)k * s->window, (int)len[k]);
+        else
             bit_set(m->null[k], m->n);
-            count->nulled += len[k] > 0;
-        }
     }
     m->src[m->n++] = (uint16_t)row;
 }
@@ -141,7 +137,7 @@ static void emit_made(struct block_self *s, struct op_ctx *x, const struct batch
     op_emit(x, 0, out);
 }
 
-/* ~25 ns a row for the key and ~1 ns a value; ~10 ns a value when a window closes. */
+/* ~25 ns a row for the key and ~1 ns a value; ~2 ns a value when a window closes. */
 static void block_process(void *self, struct op_ctx *x, int port, const struct batch *b) {
     (void)port;
     struct block_self *s = self;
@@ -167,7 +163,7 @@ static void block_process(void *self, struct op_ctx *x, int port, const struct b
         }
         if (++*rows < s->window)
             continue;
-        window_close(s, &m, x->count, list, len, r);
+        window_close(s, &m, list, len, r);
         keyed_drop(&keyed, i);
     }
     x->count->absorbed += b->n;

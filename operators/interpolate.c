@@ -1,11 +1,10 @@
 /* interpolate: a missing value becomes the mean of the last W values seen of that key and field.
  * RIoTBench task INP (micro-benchmark 14). What it wrote itself never enters the history. */
 #include "engine/op.h"
-#include "operators/exact.h"
 #include "operators/keyed.h"
+#include "operators/mean.h"
 #include "operators/names.h"
 #include "operators/rows.h"
-#include <math.h>
 #include <stdlib.h>
 
 enum { HISTORY_NULL, HISTORY_ZERO, WINDOW_MAX = 1024 };
@@ -127,8 +126,8 @@ static bool repair(const struct interpolate_self *s, const void *value, int i, d
         *v = 0;
         return s->no_history == HISTORY_ZERO;
     }
-    *v = exact_sum((const double *)value + list_at(s, i), (int)n[i]) / n[i];
-    return isfinite(*v); /* a sum beyond the largest double is no value */
+    *v = mean_exact((const double *)value + list_at(s, i), (int)n[i]);
+    return true;
 }
 
 /* Copies of a column's values and null bits, made when the first value of the batch is repaired. */

@@ -231,7 +231,7 @@ static void block_rows(void **state) {
     optest_expect(&t,
                   "a,1,1,p\nb,1e308,null,q\na,null,2,r\na,5,4,s\nb,1e308,null,t\nb,null,null,u\n"
                   "a,7,7,v\na,7,7,w\na,7,8,x\na,0,0,y\n",
-                  "a,s,3,2.3333333333333335\nb,u,null,null\na,x,7,7.333333333333333\n");
+                  "a,s,3,2.3333333333333335\nb,u,1e308,null\na,x,7,7.333333333333333\n");
     t.config = "{\"fields\":[\"v\"],\"window\":1}";
     optest_expect(&t, "a,1,1,p\na,2,1,p\n", "a,1\na,2\n");
     char *schema = optest_schema(&t);
