@@ -276,7 +276,8 @@ const char *op_config_text(const struct op_desc *d, const void *config, const ch
 typedef int file_resolver(void *user, const char *name, struct file *f, struct err *e);
 /* Parses `obj` (an object, or NULL for {}) into `config` (desc->config_size bytes). Reports unknown
  * keys with the nearest name, wrong types, missing and out-of-range values at their place; goes on
- * after each. Returns 0 or ERR_INPUT. Memory from `a`. */
+ * after each. A value with `b` set that is no boolean has been reported by the caller: it is passed
+ * over. Returns 0 or ERR_INPUT. Memory from `a`. */
 int params_parse(const struct op_desc *d, const struct json_doc *doc, const struct jnode *obj,
                  void *config, struct arena *a, file_resolver *resolve, void *user,
                  struct errs *es);

@@ -733,6 +733,8 @@ int params_parse(const struct op_desc *d, const struct json_doc *doc, const stru
         if (c->type == J_NULL && (p->flags & PARAM_OPTIONAL) && p->type != PT_JSON)
             continue;
         seen |= bit;
+        if (c->b && c->type != J_BOOL)
+            continue; /* in error already */
         rc |= read_param(&r, p, c, config);
     }
     for (const struct param *p = d->params; p && p->name; p++) {

@@ -329,7 +329,7 @@ static const char *reason(const struct explain *x, struct arena *a) {
     case EXPLAIN_PARAMETER:
         if (x->differing > 1)
             return arena_printf(a,
-                                "new: nearest is %s, where %s is %s, here %s (and %d more differ)",
+                                "new: nearest is %s, where %s is %s, here %s (%d more differ)",
                                 other, x->path, x->theirs, x->ours, x->differing - 1);
         return arena_printf(a, "new: nearest is %s, where %s is %s, here %s", other, x->path,
                             x->theirs, x->ours);
@@ -364,7 +364,7 @@ void explain_text(struct plan *p, const struct flow *f, struct sbuf *out) {
         int id = (int)strlen(f->tasks[i].id), type = (int)strlen(f->tasks[i].op->name);
         reused += is_reused(&v[i]);
         wid = id > wid && id <= 24 ? id : wid;
-        wtype = type > wtype && type <= 24 ? type : wtype;
+        wtype = type > wtype && type <= 32 ? type : wtype;
     }
     sbuf_printf(out, "%s: %d task%s, %d reused, %d new; history %s\n", f->name, f->ntasks,
                 f->ntasks == 1 ? "" : "s", reused, f->ntasks - reused, history_words[f->history]);

@@ -270,13 +270,13 @@ static int check_reads(struct merging *m) {
     return rc;
 }
 
-static const char *owner_name(const struct inst *in) {
-    return in->uses ? in->uses->flow->name : "?";
-}
-
-static const char *owner_task(const struct inst *in) {
-    const struct use *u = in->uses;
-    return u && u->task >= 0 ? u->flow->tasks[u->task].id : "?";
+/* The dataflow that has written it for longest. */
+static const struct use *owner(const struct inst *in) {
+    const struct use *oldest = in->uses;
+    for (const struct use *u = in->uses; u; u = u->next)
+        if (u->flow->serial < oldest->flow->serial)
+            oldest = u;
+    return oldest;
 }
 
 static int check_writers(struct merging *m, int i) {
@@ -290,18 +290,20 @@ static int check_writers(struct merging *m, int i) {
             continue;
         bool same = sig_equal(in->def->sig, st->sig);
         const char *kind = spec_kind(st->writes), *name = spec_written(st->writes);
+        const struct use *u = owner(in);
+        const char *flow = u->flow->name, *task = u->task < 0 ? "" : u->flow->tasks[u->task].id;
         if (same)
             snprintf(text, sizeof text,
                      "%s '%.100s' is written by task '%s' of dataflow '%s', which does the same "
                      "with another history; two copies cannot write one %s: use \"history\": "
                      "\"shared\" or another %s",
-                     kind, name, owner_task(in), owner_name(in), kind, kind);
+                     kind, name, task, flow, kind, kind);
         else if (in->append && st->append)
             continue;
         else
             snprintf(text, sizeof text,
                      "%s '%.100s' is owned by dataflow '%s' (task '%s'); write another %s%s", kind,
-                     name, owner_name(in), owner_task(in), kind,
+                     name, flow, task, kind,
                      name == st->writes ? ", or give \"append\": true in both" : "");
         return conflict(m, i, kind, ERR_CONFLICT, text);
     }

@@ -13,6 +13,7 @@ struct vars {
     struct arena *a;
     struct errs *es;
     const struct param *param; /* the parameter the string belongs to; NULL: unknown */
+    struct jnode *member;      /* its value */
     struct sbuf out;
 };
 
@@ -133,10 +134,14 @@ int spec_vars(struct spec *s, struct spec_task *t, struct jnode *config, const s
     struct jnode *n = config->n ? config->child : NULL;
     while (n) {
         bool top = n->parent == config;
-        if (top)
+        if (top) {
             v.param = param_of(t->op, n);
-        if (n->type == J_STR)
-            rc |= expand(&v, n, top);
+            v.member = n;
+        }
+        if (n->type == J_STR && expand(&v, n, top) < 0) {
+            v.member->b = v.member->type != J_BOOL; /* params_parse leaves it alone */
+            rc = ERR_INPUT;
+        }
         if ((n->type == J_ARR || n->type == J_OBJ) && n->child) {
             n = n->child;
             continue;
@@ -146,5 +151,5 @@ int spec_vars(struct spec *s, struct spec_task *t, struct jnode *config, const s
         n = n == config ? NULL : n->next;
     }
     sbuf_free(&v.out);
-    return rc ? ERR_INPUT : 0;
+    return rc;
 }
