@@ -64,9 +64,9 @@ struct log_files; /* file layer, replaced by tests to inject faults; see files.h
 struct log_conf {
     const char *dir;
     enum log_durability durability;
-    int64_t segment_bytes;         /* 0: 256 MiB */
-    int64_t commit_bytes; /* length at which a commit log is merged into the state snapshot;
-                           * 0: that of the snapshot, within 64..256 MiB */
+    int64_t segment_bytes; /* 0: 256 MiB */
+    int64_t commit_bytes;  /* length at which a commit log is merged into the state snapshot;
+                            * 0: that of the snapshot, within 64..256 MiB */
     const struct log_files *files; /* NULL: the real ones */
 };
 struct log;

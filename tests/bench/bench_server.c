@@ -1,9 +1,9 @@
 /* The server as its users see it: start, idle, memory, latency at 10,000 records a second, grafts
  * at full load. Runs build/braid up as a process of its own; clients are threads of this one, so
  * both share the machine. BENCH_SECONDS (default 10): length of a latency run. */
-#include "bench.h"
 #include "cluster/client.h"
 #include "operators/all.h"
+#include "tests/bench/bench.h"
 #include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
@@ -28,7 +28,7 @@ static void die(const char *what, const struct errs *es) {
 
 static double seconds(void) {
     const char *env = getenv("BENCH_SECONDS");
-    return env ? strtod(env, NULL) : 10;
+    return env ? (double)strtol(env, NULL, 10) : 10;
 }
 
 static void nap_until(double t) {
@@ -111,9 +111,14 @@ static double server_cpu(void) {
     if (!f || !fgets(buf, sizeof buf, f))
         die(path, NULL);
     fclose(f);
-    unsigned long utime = 0, stime = 0;
+    /* Behind the name in brackets come a letter and 10 numbers, then user and system time. */
     char *p = strrchr(buf, ')');
-    sscanf(p + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &utime, &stime);
+    if (!p)
+        die(path, NULL);
+    p += 3;
+    for (int i = 0; i < 10; i++)
+        strtol(p, &p, 10);
+    unsigned long utime = strtoul(p, &p, 10), stime = strtoul(p, &p, 10);
     return (double)(utime + stime) / (double)sysconf(_SC_CLK_TCK);
 }
 
@@ -124,7 +129,7 @@ static double server_rss(void) {
     FILE *f = fopen(path, "r");
     while (f && fgets(line, sizeof line, f))
         if (strncmp(line, "VmRSS:", 6) == 0)
-            mib = strtod(line + 6, NULL) / 1024;
+            mib = (double)strtol(line + 6, NULL, 10) / 1024;
     if (f)
         fclose(f);
     return mib;

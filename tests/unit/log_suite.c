@@ -180,7 +180,6 @@ static void state_is_the_last_value(void **state) {
     expect_state(log, "zz", "");
 }
 
-
 static void bad_state_keys_are_refused(void **state) {
     struct log *log = log_of(state);
     static char big[LOG_KEY_MAX + 1];
@@ -201,7 +200,8 @@ static void bad_state_keys_are_refused(void **state) {
 static int64_t end_of(struct log *log, const char *topic) {
     struct log_topic_info info;
     struct err e = ERR_INIT;
-    if (log_topic_info(log, topic, &info, &e)) fail_msg("%s: %s", topic, e.text);
+    if (log_topic_info(log, topic, &info, &e))
+        fail_msg("%s: %s", topic, e.text);
     return info.end;
 }
 
@@ -279,13 +279,13 @@ static void expect_topics(struct log *log, const char *want) {
 
 static void topics(void **state) {
     struct log *log = log_of(state);
-    struct log_topic_conf tc = {1, -1};
+    struct log_topic_conf tc = { 1, -1 };
     struct log_topic_info info;
     struct err e = ERR_INIT;
     char longest[LOG_NAME_MAX + 2];
     memset(longest, 'x', sizeof longest);
     longest[LOG_NAME_MAX + 1] = 0;
-    static const char *const bad[] = {"", ".", "..", "a/b", "a b", "\xc3\xa4", "a\n"};
+    static const char *const bad[] = { "", ".", "..", "a/b", "a b", "\xc3\xa4", "a\n" };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_int_equal(log_topic_create(log, bad[i], &tc, &e), ERR_INPUT);
     assert_int_equal(log_topic_create(log, longest, &tc, &e), ERR_INPUT);
@@ -347,7 +347,7 @@ static void keys_nulls_and_sizes(void **state) {
     log_epoch_append(ep, "t", 0, b, 77, &first);
     log_buf_unref(b);
     b = log_buf_new();
-    static const uint32_t sizes[] = {0, 1, LOG_RECORD_MAX, 0, 3};
+    static const uint32_t sizes[] = { 0, 1, LOG_RECORD_MAX, 0, 3 };
     for (int i = 0; i < 5; i++) {
         memset(log_buf_room(b, sizes[i]), 'a' + i, sizes[i]);
         log_buf_end(b, sizes[i]);
@@ -373,7 +373,8 @@ static void keys_nulls_and_sizes(void **state) {
             uint32_t at = i ? rows.key_end[i - 1] & ~LOG_NULL : 0;
             char want[16] = "";
             bool null = (from + i) % 3 == 2;
-            if (!null) snprintf(want, sizeof want, "k%d", (from + i) % 7);
+            if (!null)
+                snprintf(want, sizeof want, "k%d", (from + i) % 7);
             assert_int_equal(!!(rows.key_end[i] & LOG_NULL), null);
             assert_int_equal((rows.key_end[i] & ~LOG_NULL) - at, strlen(want));
             assert_memory_equal(rows.keys + at, want, strlen(want));
@@ -384,7 +385,8 @@ static void keys_nulls_and_sizes(void **state) {
     for (uint32_t i = 0, at = 0; i < 5; at = rows.value_end[i++]) {
         assert_int_equal(rows.value_end[i] - at, sizes[i]);
         for (uint32_t k = at; k < rows.value_end[i]; k++)
-            if (rows.values[k] != (char)('a' + i)) fail();
+            if (rows.values[k] != (char)('a' + i))
+                fail();
     }
     log_reader_close(r);
 }
@@ -422,7 +424,7 @@ static void one_buffer_in_twenty_topics(void **state) {
 
 static void partitions_are_apart(void **state) {
     struct log *log = log_of(state);
-    struct log_topic_conf tc = {3, -1};
+    struct log_topic_conf tc = { 3, -1 };
     struct err e = ERR_INIT;
     assert_int_equal(log_topic_create(log, "t", &tc, &e), 0);
     for (int i = 0; i < 30; i++) {
@@ -478,7 +480,8 @@ static void seeks(void **state) {
     struct log *log = log_of(state);
     suite_topic(log, "t", -1);
     int64_t end = 0;
-    for (int i = 0; i < 100; i++, end += i) suite_put(log, "t", "r", end, (uint32_t)i + 1);
+    for (int i = 0; i < 100; i++, end += i)
+        suite_put(log, "t", "r", end, (uint32_t)i + 1);
     end = end_of(log, "t");
     log = again(state);
     struct log_reader *r;
@@ -491,7 +494,8 @@ static void seeks(void **state) {
         int n = log_read(r, 5, &rows, &offset, &e);
         assert_int_equal(n > 0, at < end);
         assert_int_equal(offset, at);
-        if (n > 0) expect_rows(&rows, "r", at);
+        if (n > 0)
+            expect_rows(&rows, "r", at);
     }
     assert_int_equal(log_seek(r, end + 1, &e), ERR_INPUT);
     assert_int_equal(log_seek(r, -1, &e), ERR_NOTFOUND);
@@ -540,7 +544,8 @@ static int64_t offset_at_oracle(struct log *log, int64_t ms) {
     int64_t offset, found = -1, end = 0;
     assert_int_equal(log_reader_open(log, "t", 0, 0, &r, &e), 0);
     for (int n; (n = log_read(r, 100000, &rows, &offset, &e)) > 0; end = offset + n)
-        if (found < 0 && rows.time >= ms) found = offset;
+        if (found < 0 && rows.time >= ms)
+            found = offset;
     log_reader_close(r);
     return found < 0 ? end : found;
 }
@@ -585,7 +590,8 @@ static void count_done(void *arg, enum log_outcome outcome, uint64_t no, const s
     struct counter *c = arg;
     (void)e;
     pthread_mutex_lock(&c->mu);
-    if (outcome != LOG_COMMITTED || no <= c->last_no) c->ordered = false;
+    if (outcome != LOG_COMMITTED || no <= c->last_no)
+        c->ordered = false;
     c->last_no = no;
     c->done++;
     pthread_cond_signal(&c->cond);
@@ -594,9 +600,10 @@ static void count_done(void *arg, enum log_outcome outcome, uint64_t no, const s
 
 static void commits_are_ordered_and_wake(void **state) {
     struct log *log = log_of(state);
-    struct counter c = {.mu = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER,
-                        .ordered = true};
-    struct counter any = {.mu = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
+    struct counter c = { .mu = PTHREAD_MUTEX_INITIALIZER,
+                         .cond = PTHREAD_COND_INITIALIZER,
+                         .ordered = true };
+    struct counter any = { .mu = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER };
     struct log_watch *w = log_watch(log, "t", count_wake, &c); /* before there is one */
     struct log_watch *all = log_watch(log, NULL, count_wake, &any);
     suite_topic(log, "t", -1);
@@ -610,7 +617,8 @@ static void commits_are_ordered_and_wake(void **state) {
         log_commit(ep, count_done, &c);
     }
     pthread_mutex_lock(&c.mu);
-    while (c.done < 500 || c.wakes == before) pthread_cond_wait(&c.cond, &c.mu);
+    while (c.done < 500 || c.wakes == before)
+        pthread_cond_wait(&c.cond, &c.mu);
     assert_true(c.ordered);
     pthread_mutex_unlock(&c.mu);
     suite_expect(log, "t", "r", 0, 500);
@@ -659,10 +667,13 @@ static void *follow(void *arg) {
         int seen = f->c->wakes;
         pthread_mutex_unlock(&f->c->mu);
         int n = log_read(r, 100, &rows, &offset, &e);
-        if (n < 0 || (n > 0 && (offset != f->read || !rows_ok(&rows, offset)))) f->wrong = true;
-        if (n > 0) f->read += n;
+        if (n < 0 || (n > 0 && (offset != f->read || !rows_ok(&rows, offset))))
+            f->wrong = true;
+        if (n > 0)
+            f->read += n;
         pthread_mutex_lock(&f->c->mu);
-        while (n == 0 && f->c->wakes == seen) pthread_cond_wait(&f->c->cond, &f->c->mu);
+        while (n == 0 && f->c->wakes == seen)
+            pthread_cond_wait(&f->c->cond, &f->c->mu);
         pthread_mutex_unlock(&f->c->mu);
     }
     log_reader_close(r);
@@ -677,8 +688,9 @@ static void readers_and_a_writer(void **state) {
     struct log_watch *w[2];
     suite_topic(log, "t", -1);
     for (int i = 0; i < 2; i++) {
-        c[i] = (struct counter){.mu = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
-        f[i] = (struct follower){.log = log, .c = &c[i]};
+        c[i] =
+            (struct counter){ .mu = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER };
+        f[i] = (struct follower){ .log = log, .c = &c[i] };
         w[i] = log_watch(log, "t", count_wake, &c[i]);
         assert_int_equal(pthread_create(&thread[i], NULL, follow, &f[i]), 0);
     }
@@ -702,7 +714,8 @@ static void readers_and_a_writer(void **state) {
 static int count_key(void *arg, const void *key, uint32_t klen, const void *value, uint32_t vlen) {
     (void)value;
     uint64_t *sum = arg;
-    for (uint32_t i = 0; i < klen; i++) sum[1] = sum[1] * 31 + ((const unsigned char *)key)[i];
+    for (uint32_t i = 0; i < klen; i++)
+        sum[1] = sum[1] * 31 + ((const unsigned char *)key)[i];
     sum[0]++;
     sum[2] += vlen;
     return 0;
@@ -719,10 +732,11 @@ static void much_state(void **state) {
             log_epoch_state(ep, key, (uint32_t)len, (i + round) % 5 ? big : NULL,
                             (uint32_t)(i % 100));
         }
-        if (round % 10 == 9) log_epoch_state(ep, "zbig", 4, big, 300000);
+        if (round % 10 == 9)
+            log_epoch_state(ep, "zbig", 4, big, 300000);
         commit(ep);
     }
-    uint64_t before[3] = {0}, after[3] = {0};
+    uint64_t before[3] = { 0 }, after[3] = { 0 };
     assert_int_equal(log_state_each(log, "key/", 4, count_key, before, &e), 0);
     assert_true(before[0] > 1000);
     log = again(state);
