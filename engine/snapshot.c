@@ -119,7 +119,8 @@ static int block_enter(struct snapshot *s, uint64_t i, const char **at, const ch
     *at = (const char *)(b + 1);
     if (!__atomic_load_n(&s->checked[i], __ATOMIC_RELAXED)) {
         uint64_t room = s->head->table - s->block[i] - sizeof *b;
-        if (b->len > room || b->crc != crc32c(0, (const char *)b + 4, sizeof *b - 4 + b->len))
+        if (b->len > room ||
+            b->crc != crc32c(0, (const char *)b + 4, sizeof *b - 4 + (size_t)pad8((int64_t)b->len)))
             return damaged(s, (int64_t)s->block[i], "a block does not match its checksum", e);
         if (!block_ok(*at, *at + b->len, b->n))
             return damaged(s, (int64_t)s->block[i], "a block is not made of entries", e);
@@ -296,9 +297,9 @@ static int block_close(struct writer *w) {
     struct snapshot_block *b = (struct snapshot_block *)w->buf;
     b->n = w->n;
     b->len = w->len - sizeof *b;
-    b->crc = crc32c(0, w->buf + 4, w->len - 4);
     size_t padded = (size_t)pad8((int64_t)w->len);
     memset(w->buf + w->len, 0, padded - w->len);
+    b->crc = crc32c(0, w->buf + 4, padded - 4);
     if (w->blocks == w->table_cap) {
         w->table_cap = w->table_cap ? 2 * w->table_cap : 64;
         w->table = realloc(w->table, w->table_cap * sizeof *w->table);

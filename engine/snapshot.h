@@ -23,7 +23,7 @@ struct snapshot_head {
     uint32_t table_crc, zero;
 };
 struct snapshot_block {
-    uint32_t crc, n; /* crc32c of the block behind this field; entries */
+    uint32_t crc, n; /* crc32c of the block behind this field, with padding; entries */
     uint64_t len;    /* bytes of entries, then padding to 8 */
 };
 
