@@ -8,8 +8,9 @@
  * number of the accumulator), a large sum that outgrew its small form. 2, one key "fired", the end
  * of the last window that may have fired. What is due is derived from table 0 (window_index.h).
  *
- * ~50 ns a row with 10,000 keys; a window costs ~0.2 us a group and slice when it fires. */
-#include "engine/key.h"
+ * ~40 ns a row with 100 groups, ~85 ns with 10,000; for each group a window costs ~60 ns a slice
+ * and ~0.3 us for its results when it fires. */
+#include "operators/keyed.h"
 #include "operators/window_acc.h"
 #include "operators/window_index.h"
 #include <stdlib.h>
@@ -76,7 +77,7 @@ struct window_self {
     struct window_index index;
     int64_t fired; /* end of the last window that may have fired; TIME_MIN: none */
     struct column *arg;
-    char *key; /* scratch: a table key */
+    char *key; /* scratch of firing: a table key */
     struct arena arena;
 };
 
@@ -226,21 +227,30 @@ static void window_close(void *self) {
 
 /* ---- rows ---- */
 
-/* The large sum of accumulator i, for the table key in s->key. */
-static struct xbig *large_edit(struct window_self *s, uint32_t klen, int i) {
+/* A row on its way into its slice. The table key has room for one byte more. */
+struct entry {
+    enum { ENTRY_ADD, ENTRY_LATE, ENTRY_NO_TIME, ENTRY_LONG_KEY } kind;
+    uint32_t klen;
+    int64_t start;
+    char *key;
+    uint64_t hash;
+};
+
+/* The large sum of accumulator i. */
+static struct xbig *large_edit(struct window_self *s, const struct entry *e, int i) {
     bool created;
-    s->key[klen] = (char)i;
-    return state_edit(s->large, s->key, klen + 1, state_hash(s->key, klen + 1), &created);
+    e->key[e->klen] = (char)i;
+    return state_edit(s->large, e->key, e->klen + 1, state_hash(e->key, e->klen + 1), &created);
 }
-static void add_large(struct window_self *s, uint32_t klen, uint64_t full, uint32_t row) {
+static void add_large(struct window_self *s, const struct entry *e, uint64_t full, uint32_t row) {
     for (; full; full &= full - 1) {
         int i = __builtin_ctzll(full);
         const struct acc *c = &s->accs.acc[i];
         double v = s->arg[c->arg].f64[row];
         if (c->kind == ACC_FSUM)
-            xbig_add(large_edit(s, klen, i), v);
+            xbig_add(large_edit(s, e, i), v);
         else
-            xbig_add_square(large_edit(s, klen, i), v);
+            xbig_add_square(large_edit(s, e, i), v);
     }
 }
 
@@ -254,27 +264,60 @@ static void set_current(const struct window_self *s, struct current *cur, int64_
     cur->late = saturate(last_end(s, cur->start), s->lateness);
 }
 
-static void add_row(struct window_self *s, struct op_ctx *x, const struct batch *b, uint32_t row,
-                    int64_t start, struct span key, uint64_t hash) {
-    if (key.len > GROUP_KEY_MAX || s->index.entries >= ENTRIES_MAX) {
-        bool full = s->index.entries >= ENTRIES_MAX;
-        op_reject(x, b, row, full ? "too_many_groups" : "key_too_long",
-                  full ? "more than %d groups and slices are open"
-                       : "the group key is longer than %d bytes",
-                  full ? ENTRIES_MAX : GROUP_KEY_MAX);
-        return;
+/* Slices and table keys of all rows; asks the cache for their entries when the table is larger than
+ * it: ~85 ns a row instead of ~110 with 10,000 groups. */
+static struct entry *find_entries(struct window_self *s, struct op_ctx *x, const struct batch *b,
+                                  const struct span *key) {
+    struct entry *v = ARENA_ARRAY(x->arena, struct entry, b->n);
+    struct current cur = { 0 };
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < b->n; i++)
+        bytes += SLICE_KEY + key[i].len + 1;
+    char *to = arena_alloc(x->arena, bytes);
+    for (uint32_t i = 0; i < b->n; i++) {
+        uint32_t row = batch_row(b, i);
+        int64_t t = b->time ? b->time[row] : TIME_MIN;
+        if (t < -WINDOW_TIME_MAX || t > WINDOW_TIME_MAX) {
+            v[i].kind = ENTRY_NO_TIME;
+            continue;
+        }
+        if (t < cur.start || t >= cur.end)
+            set_current(s, &cur, t);
+        v[i] = (struct entry){ .klen = SLICE_KEY + key[i].len, .start = cur.start, .key = to };
+        if (b->wm && b->wm[row] >= cur.late)
+            v[i].kind = ENTRY_LATE;
+        else if (key[i].len > GROUP_KEY_MAX)
+            v[i].kind = ENTRY_LONG_KEY;
+        else {
+            put_start(to, cur.start);
+            memcpy(to + SLICE_KEY, key[i].p, key[i].len);
+            v[i].hash = state_hash(to, v[i].klen);
+            to += v[i].klen + 1;
+        }
     }
-    uint32_t klen = SLICE_KEY + key.len;
-    bool created;
-    put_start(s->key, start);
-    memcpy(s->key + SLICE_KEY, key.p, key.len);
-    void *record = state_edit(s->slices, s->key, klen, state_hash(s->key, klen), &created);
-    if (created)
-        window_index_add(&s->index, start, key, hash);
-    uint64_t full = accs_update(&s->accs, record, s->arg, row);
-    if (full)
-        add_large(s, klen, full, row);
-    x->count->absorbed++;
+    for (int pass = 0; pass < 2 && state_bytes(s->slices) > KEYED_PREFETCH_BYTES; pass++)
+        for (uint32_t i = 0; i < b->n; i++)
+            if (v[i].kind == ENTRY_ADD && pass)
+                state_prefetch_entry(s->slices, v[i].hash);
+            else if (v[i].kind == ENTRY_ADD)
+                state_prefetch_slot(s->slices, v[i].hash);
+    return v;
+}
+
+static void refuse(struct window_self *s, struct op_ctx *x, const struct batch *b, uint32_t row,
+                   int kind) {
+    if (kind == ENTRY_NO_TIME)
+        op_reject(x, b, row, "no_time", "the row has no event time");
+    else if (kind == ENTRY_LONG_KEY)
+        op_reject(x, b, row, "key_too_long", "the group key is longer than %d bytes",
+                  GROUP_KEY_MAX);
+    else if (kind == ENTRY_ADD)
+        op_reject(x, b, row, "too_many_groups", "more than %d groups and slices are open",
+                  ENTRIES_MAX);
+    else if (s->late == LATE_DEAD_LETTER)
+        op_reject(x, b, row, "late", "the row is late: its last window has fired");
+    else
+        x->count->late++;
 }
 
 static void window_process(void *self, struct op_ctx *x, int port, const struct batch *b) {
@@ -282,27 +325,25 @@ static void window_process(void *self, struct op_ctx *x, int port, const struct 
     struct window_self *s = self;
     struct span *key = ARENA_ARRAY(x->arena, struct span, b->n);
     uint64_t *hash = ARENA_ARRAY(x->arena, uint64_t, b->n);
-    struct current cur = { 0 };
     key_batch(x->arena, b, x->by, x->nby, key, hash);
     for (int i = 0; i < s->accs.nargs; i++)
         s->arg[i] = expr_eval(s->accs.arg[i].x, x->arena, b, &x->count->nulled);
+    const struct entry *v = find_entries(s, x, b, key);
     for (uint32_t i = 0; i < b->n; i++) {
+        const struct entry *e = &v[i];
         uint32_t row = batch_row(b, i);
-        int64_t t = b->time ? b->time[row] : TIME_MIN;
-        if (t < -WINDOW_TIME_MAX || t > WINDOW_TIME_MAX) {
-            op_reject(x, b, row, "no_time", "the row has no event time");
+        bool created;
+        if (e->kind != ENTRY_ADD || s->index.entries >= ENTRIES_MAX) {
+            refuse(s, x, b, row, e->kind);
             continue;
         }
-        if (t < cur.start || t >= cur.end)
-            set_current(s, &cur, t);
-        if (b->wm && b->wm[row] >= cur.late) {
-            if (s->late == LATE_DEAD_LETTER)
-                op_reject(x, b, row, "late", "the row is late: its last window has fired");
-            else
-                x->count->late++;
-            continue;
-        }
-        add_row(s, x, b, row, cur.start, key[i], hash[i]);
+        void *record = state_edit(s->slices, e->key, e->klen, e->hash, &created);
+        if (created)
+            window_index_add(&s->index, e->start, key[i], hash[i]);
+        uint64_t full = accs_update(&s->accs, record, s->arg, row);
+        if (full)
+            add_large(s, e, full, row);
+        x->count->absorbed++;
     }
 }
 

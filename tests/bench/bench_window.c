@@ -282,6 +282,8 @@ int main(void) {
                  AT_LEAST, 0);
     bench_figure("window_sliding60_mrow_s_core", run_op("window_aggregate", slide, true, &few),
                  "M/s", AT_LEAST, 0);
+    bench_figure("window_sliding60_10k_mrow_s_core", run_op("window_aggregate", slide, true, &many),
+                 "M/s", AT_LEAST, 0);
     bench_figure("filter_mrow_s_core", run_op("filter", "{\"where\": \"x > 5000.0\"}", false, &few),
                  "M/s", AT_LEAST, 0);
     free_rows(&few);
