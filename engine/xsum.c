@@ -138,6 +138,12 @@ bool xsum_merge(struct xsum *s, const struct xsum *o) {
     return true;
 }
 
+bool xsum_unmerge(struct xsum *s, const struct xsum *o) {
+    struct xsum minus = { .base = o->base, .used = o->used };
+    add_words(minus.w, XSUM_WORDS, o->w, XSUM_WORDS, true);
+    return xsum_merge(s, &minus);
+}
+
 /* ---- all words ---- */
 
 void xbig_add(struct xbig *s, double v) {

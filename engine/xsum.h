@@ -31,6 +31,8 @@ struct xbig {
 bool xsum_add(struct xsum *s, double v);
 bool xsum_add_square(struct xsum *s, double v);
 bool xsum_merge(struct xsum *s, const struct xsum *other);
+/* Takes another sum away: exact, so that adding and taking away again leaves no trace. */
+bool xsum_unmerge(struct xsum *s, const struct xsum *other);
 
 void xbig_add(struct xbig *s, double v);
 void xbig_add_square(struct xbig *s, double v);

@@ -170,6 +170,49 @@ void accs_merge(const struct accs *s, struct acc_total *t, const void *record, s
     }
 }
 
+static bool slide_extreme(const struct acc *c, struct acc_total *t, const char *at, uint64_t n,
+                          bool take) {
+    if (!n)
+        return true;
+    if (!take) {
+        merge_extreme(c, t, at, false);
+        return true;
+    }
+    return c->type == TYPE_I64 ? *(const int64_t *)at != t->i64 : *(const double *)at != t->f64;
+}
+bool accs_slide(const struct accs *s, struct acc_total *t, const void *record, bool take) {
+    if (*(const uint64_t *)record)
+        return false;
+    for (int i = 0; i < s->n; i++) {
+        const struct acc *c = &s->acc[i];
+        const char *at = (const char *)record + c->offset;
+        bool fits = true;
+        switch (c->kind) {
+        case ACC_ROWS:
+        case ACC_COUNT:
+            t[i].count += take ? 0 - *(const uint64_t *)at : *(const uint64_t *)at;
+            break;
+        case ACC_ISUM: {
+            const struct i128 *v = (const struct i128 *)at;
+            __int128 x = (__int128)((unsigned __int128)(uint64_t)v->hi << 64 | v->lo);
+            t[i].isum += take ? -x : x;
+            break;
+        }
+        case ACC_FSUM:
+        case ACC_SQUARES:
+            fits = take ? xsum_unmerge(&t[i].small, (const struct xsum *)at)
+                        : xsum_merge(&t[i].small, (const struct xsum *)at);
+            break;
+        default:
+            fits = slide_extreme(c, &t[i], at, *(const uint64_t *)((const char *)record + c->count),
+                                 take);
+        }
+        if (!fits)
+            return false;
+    }
+    return true;
+}
+
 /* ---- results ---- */
 
 static double real_result(const struct acc_out *o, const struct acc_total *t, uint64_t n) {

@@ -66,6 +66,9 @@ uint64_t accs_update(const struct accs *s, void *record, const struct column *ar
  * of accumulator i that belongs to the record. */
 void accs_merge(const struct accs *s, struct acc_total *t, const void *record, struct arena *a,
                 const struct xbig *(*big)(void *user, int i), void *user);
+/* As accs_merge, or with `take` the reverse. False when that cannot be done in small sums, or when
+ * what is taken may have been the smallest or largest: the totals are then void. */
+bool accs_slide(const struct accs *s, struct acc_total *t, const void *record, bool take);
 /* Result i into row `row` of a column of its type. False: null; *arose: it arose here. */
 bool accs_result(const struct accs *s, int i, const struct acc_total *t, void *column, uint32_t row,
                  bool *arose);

@@ -4,6 +4,11 @@
  * al., "No pane, no gain", SIGMOD Record 2005), so that a row is added once, however many windows
  * hold it. Sums are exact (xsum.h), so the sum of slices is the sum of rows, byte for byte.
  *
+ * Where windows overlap, the totals of each group slide along: a slice is added when a window first
+ * holds it and taken away when no window will any more, which exact sums allow; what cannot be
+ * taken away (the smallest value, a row late for some windows only) has its group added up anew. So
+ * the cost does not depend on how many windows hold a row. Totals are derived, not state.
+ *
  * Tables: 0, key (slice start, group key), the accumulators of window_acc.h. 1, key (the same,
  * number of the accumulator), a large sum that outgrew its small form. 2, one key "fired", the end
  * of the last window that may have fired. What is due is derived from table 0 (window_index.h).
@@ -69,6 +74,11 @@ static const struct param window_params[] = {
     { .name = NULL },
 };
 
+/* Of one group, over the open slices that start before run_end. */
+struct window_run {
+    uint32_t slices; /* that hold the group; 0: its totals are zero */
+    bool stale;      /* to be added up anew */
+};
 struct window_self {
     int64_t every, size, width, lateness;
     int late;
@@ -76,6 +86,11 @@ struct window_self {
     struct state *slices, *large, *mark;
     struct window_index index;
     int64_t fired; /* end of the last window that may have fired; TIME_MIN: none */
+    bool slides;   /* totals slide along */
+    int64_t run_end;
+    struct window_run *run;   /* by id of the group */
+    struct acc_total *totals; /* accs.n for each */
+    uint32_t cap_run;
     struct column *arg;
     char *key; /* scratch of firing: a table key */
     struct arena arena;
@@ -198,6 +213,12 @@ static void window_rebuild(void *self, struct op_ctx *x) {
     }
     const int64_t *fired = state_find(s->mark, mark_key, sizeof mark_key - 1, mark_hash());
     s->fired = fired ? *fired : TIME_MIN;
+    s->run_end = TIME_MIN;
+    free(s->run);
+    free(s->totals);
+    s->run = NULL;
+    s->totals = NULL;
+    s->cap_run = 0;
 }
 
 static int window_open(void *self, struct op_ctx *x, struct err *e) {
@@ -206,6 +227,8 @@ static int window_open(void *self, struct op_ctx *x, struct err *e) {
     s->every = c->every;
     s->size = c->size == PARAM_UNSET ? c->every : c->size;
     s->width = gcd(s->size, s->every);
+    s->slides = s->size > 2 * s->width;
+    s->run_end = TIME_MIN;
     s->lateness = c->lateness;
     s->late = c->late;
     s->fired = TIME_MIN;
@@ -222,6 +245,8 @@ static int window_open(void *self, struct op_ctx *x, struct err *e) {
 static void window_close(void *self) {
     struct window_self *s = self;
     window_index_free(&s->index);
+    free(s->run);
+    free(s->totals);
     arena_free(&s->arena);
 }
 
@@ -304,6 +329,27 @@ static struct entry *find_entries(struct window_self *s, struct op_ctx *x, const
     return v;
 }
 
+static struct acc_total *totals_of(const struct window_self *s, uint32_t id) {
+    return s->totals + (size_t)id * (size_t)s->accs.n;
+}
+static void run_room(struct window_self *s) {
+    size_t n = s->index.cap_keys, old = s->cap_run, each = sizeof *s->totals * (size_t)s->accs.n;
+    if (n <= old)
+        return;
+    s->run = realloc(s->run, n * sizeof *s->run);
+    s->totals = realloc(s->totals, n * each);
+    if (!s->run || !s->totals)
+        abort();
+    memset(s->run + old, 0, (n - old) * sizeof *s->run);
+    memset((char *)s->totals + old * each, 0, (n - old) * each);
+    s->cap_run = (uint32_t)n;
+}
+/* The totals of a group lack a row: it is late for the windows that have fired. */
+static void run_stale(struct window_self *s, struct span key, uint64_t hash) {
+    run_room(s);
+    s->run[window_index_find(&s->index, key, hash)].stale = true;
+}
+
 static void refuse(struct window_self *s, struct op_ctx *x, const struct batch *b, uint32_t row,
                    int kind) {
     if (kind == ENTRY_NO_TIME)
@@ -343,6 +389,8 @@ static void window_process(void *self, struct op_ctx *x, int port, const struct 
         uint64_t full = accs_update(&s->accs, record, s->arg, row);
         if (full)
             add_large(s, e, full, row);
+        if (s->slides && e->start < s->run_end)
+            run_stale(s, key[i], hash[i]);
         x->count->absorbed++;
     }
 }
@@ -429,26 +477,90 @@ static void flush(struct firing *f) {
     f->n = 0;
 }
 
-/* One group of the window [end - size, end) over the slices lo..hi-1; nothing if it has no rows. */
-static void fire_group(struct firing *f, int64_t end, uint32_t lo, uint32_t hi, uint32_t id) {
+static const void *record_of(struct window_self *s, const struct window_slice *sl,
+                             const struct window_key *k) {
+    uint32_t klen = SLICE_KEY + k->len;
+    put_start(s->key, sl->start);
+    memcpy(s->key + SLICE_KEY, k->p, k->len);
+    return state_find(s->slices, s->key, klen, state_hash(s->key, klen));
+}
+/* Adds up a group over the slices 0..hi-1; returns how many hold it. */
+static uint32_t add_up(struct firing *f, uint32_t hi, uint32_t id, struct acc_total *t) {
     struct window_self *s = f->s;
     const struct window_key *k = &s->index.key[id];
-    struct acc_total *t = NULL;
-    for (uint32_t i = lo; i < hi; i++) {
-        const struct window_slice *sl = &s->index.slice[i];
-        if (!window_slice_has(sl, id))
+    uint32_t n = 0;
+    memset(t, 0, sizeof *t * (size_t)s->accs.n);
+    f->klen = SLICE_KEY + k->len;
+    for (uint32_t i = 0; i < hi; i++) {
+        if (!window_slice_has(&s->index.slice[i], id))
             continue;
-        if (!t) {
-            t = f->total + (size_t)f->n * (size_t)s->accs.n;
-            memset(t, 0, sizeof *t * (size_t)s->accs.n);
-            memcpy(s->key + SLICE_KEY, k->p, k->len);
-        }
-        f->klen = SLICE_KEY + k->len;
-        put_start(s->key, sl->start);
-        const void *record = state_find(s->slices, s->key, f->klen, state_hash(s->key, f->klen));
-        accs_merge(&s->accs, t, record, f->x->arena, large_find, f);
+        accs_merge(&s->accs, t, record_of(s, &s->index.slice[i], k), f->x->arena, large_find, f);
+        n++;
     }
-    if (!t)
+    return n;
+}
+
+/* ---- totals that slide along ---- */
+
+/* Adds the slices from run_end on that start before `end`. */
+static void run_advance(struct window_self *s, int64_t end) {
+    uint32_t hi = window_index_lower(&s->index, end);
+    run_room(s);
+    for (uint32_t i = window_index_lower(&s->index, s->run_end); i < hi; i++) {
+        const struct window_slice *sl = &s->index.slice[i];
+        for (uint32_t w = 0; w < sl->words; w++)
+            for (uint64_t b = sl->bits[w]; b; b &= b - 1) {
+                uint32_t id = 64 * w + (uint32_t)__builtin_ctzll(b);
+                struct window_run *r = &s->run[id];
+                r->slices++;
+                r->stale = r->stale || !accs_slide(&s->accs, totals_of(s, id),
+                                                   record_of(s, sl, &s->index.key[id]), false);
+            }
+    }
+    s->run_end = end;
+}
+static void run_reset(struct window_self *s, uint32_t id) {
+    s->run[id] = (struct window_run){ 0 };
+    memset(totals_of(s, id), 0, sizeof *s->totals * (size_t)s->accs.n);
+}
+/* A slice that holds the group goes. */
+static void run_take(struct window_self *s, uint32_t id, int64_t start, const void *record) {
+    if (start >= s->run_end || id >= s->cap_run)
+        return;
+    struct window_run *r = &s->run[id];
+    if (r->stale)
+        return;
+    if (!--r->slices)
+        run_reset(s, id);
+    else
+        r->stale = !accs_slide(&s->accs, totals_of(s, id), record, true);
+}
+/* The totals of a group into `t`; false: it has no rows. Sums that need the large form stay stale.
+ */
+static bool run_totals(struct firing *f, uint32_t hi, uint32_t id, struct acc_total *t) {
+    struct window_self *s = f->s;
+    struct window_run *r = &s->run[id];
+    size_t bytes = sizeof *t * (size_t)s->accs.n;
+    if (!r->stale) {
+        memcpy(t, totals_of(s, id), r->slices ? bytes : 0);
+        return r->slices;
+    }
+    uint32_t n = add_up(f, hi, id, t);
+    run_reset(s, id);
+    r->slices = n;
+    for (int i = 0; i < s->accs.n; i++)
+        r->stale |= t[i].big != NULL;
+    if (n && !r->stale)
+        memcpy(totals_of(s, id), t, bytes);
+    return n;
+}
+
+/* One group of the window [end - size, end) over the slices 0..hi-1; nothing if it has no rows. */
+static void fire_group(struct firing *f, int64_t end, uint32_t hi, uint32_t id) {
+    struct window_self *s = f->s;
+    const struct window_key *k = &s->index.key[id];
+    struct acc_total *t = f->total + (size_t)f->n * (size_t)s->accs.n;
+    if (s->slides ? !run_totals(f, hi, id, t) : !add_up(f, hi, id, t))
         return;
     char *copy = arena_strndup(f->x->arena, k->p, k->len);
     f->row[f->n] = (struct window_out){ end - s->size, end, { copy, k->len, 0 }, t };
@@ -460,15 +572,15 @@ static void fire_group(struct firing *f, int64_t end, uint32_t lo, uint32_t hi, 
 
 static void drop_slice(struct window_self *s) {
     const struct window_slice *sl = &s->index.slice[0];
-    put_start(s->key, sl->start);
     for (uint32_t w = 0; w < sl->words; w++)
         for (uint64_t b = sl->bits[w]; b; b &= b - 1) {
-            const struct window_key *k = &s->index.key[64 * w + (uint32_t)__builtin_ctzll(b)];
-            uint32_t klen = SLICE_KEY + k->len;
-            memcpy(s->key + SLICE_KEY, k->p, k->len);
-            uint64_t hash = state_hash(s->key, klen);
-            uint64_t full = *(const uint64_t *)state_find(s->slices, s->key, klen, hash);
-            state_drop(s->slices, s->key, klen, hash);
+            uint32_t id = 64 * w + (uint32_t)__builtin_ctzll(b);
+            uint32_t klen = SLICE_KEY + s->index.key[id].len;
+            const void *record = record_of(s, sl, &s->index.key[id]);
+            uint64_t full = *(const uint64_t *)record;
+            if (s->slides)
+                run_take(s, id, sl->start, record);
+            state_drop(s->slices, s->key, klen, state_hash(s->key, klen));
             for (; full; full &= full - 1) {
                 s->key[klen] = (char)__builtin_ctzll(full);
                 state_drop(s->large, s->key, klen + 1, state_hash(s->key, klen + 1));
@@ -492,8 +604,10 @@ static void fire_until(struct firing *f, int64_t bound) {
             break;
         uint32_t hi = window_index_lower(&s->index, end);
         window_index_sort(&s->index);
+        if (s->slides)
+            run_advance(s, end);
         for (uint32_t i = 0; i < s->index.norder; i++)
-            fire_group(f, end, 0, hi, s->index.order[i]);
+            fire_group(f, end, hi, s->index.order[i]);
         s->fired = end;
     }
     flush(f);

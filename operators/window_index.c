@@ -61,18 +61,27 @@ static uint32_t new_key(struct window_index *x, struct span key, uint64_t hash) 
     x->nidle++;
     return id;
 }
-/* The id of a key, made if need be. A dead table entry (its key was dropped) stays until the next
- * rehash; its id may serve another key by then, which the comparison of bytes finds out. */
-static uint32_t key_id(struct window_index *x, struct span key, uint64_t hash) {
-    if (!x->table || 2 * (x->used + 1) > x->mask + 1)
-        rehash(x);
+uint32_t window_index_find(const struct window_index *x, struct span key, uint64_t hash) {
     uint32_t at = (uint32_t)hash & x->mask;
-    for (; x->table[at]; at = (at + 1) & x->mask) {
+    for (; x->table && x->table[at]; at = (at + 1) & x->mask) {
         const struct window_key *k = &x->key[x->table[at] - 1];
         if (k->p && k->hash == hash && k->len == key.len && !memcmp(k->p, key.p, key.len))
             return x->table[at] - 1;
     }
-    uint32_t id = new_key(x, key, hash);
+    return UINT32_MAX;
+}
+/* The id of a key, made if need be. A dead table entry (its key was dropped) stays until the next
+ * rehash; its id may serve another key by then, which the comparison of bytes finds out. */
+static uint32_t key_id(struct window_index *x, struct span key, uint64_t hash) {
+    uint32_t id = window_index_find(x, key, hash);
+    if (id != UINT32_MAX)
+        return id;
+    if (!x->table || 2 * (x->used + 1) > x->mask + 1)
+        rehash(x);
+    uint32_t at = (uint32_t)hash & x->mask;
+    while (x->table[at])
+        at = (at + 1) & x->mask;
+    id = new_key(x, key, hash);
     x->table[at] = id + 1;
     x->used++;
     return id;

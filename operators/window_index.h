@@ -34,6 +34,8 @@ struct window_index {
 void window_index_free(struct window_index *x);
 /* Notes that `key` has rows in the slice that starts at `start`. To be called once per pair. */
 void window_index_add(struct window_index *x, int64_t start, struct span key, uint64_t hash);
+/* The id of a key that is known, or UINT32_MAX. */
+uint32_t window_index_find(const struct window_index *x, struct span key, uint64_t hash);
 /* Forgets the earliest slice. */
 void window_index_drop_first(struct window_index *x);
 /* Brings `order` up to date; forgets idle keys when they are the most. */

@@ -279,6 +279,13 @@ static void order_never_matters(void **state) {
             either_add(&part[k], v[i], false);
             either_add(&part_sq[k], v[i], true);
         }
+        struct xsum there = part[0].s;
+        if (xsum_merge(&there, &part[1].s) && xsum_unmerge(&there, &part[1].s)) {
+            struct xbig back = { 0 }, was = { 0 };
+            xbig_merge_xsum(&back, &there);
+            xbig_merge_xsum(&was, &part[0].s);
+            assert_memory_equal(&back, &was, sizeof was);
+        }
         struct xbig got = { 0 }, got_sq = { 0 };
         for (int k = 3; k > 0; k--) { /* small ones into each other where they fit */
             if (!xsum_merge(&part[k - 1].s, &part[k].s))
