@@ -636,7 +636,8 @@ bool executor_step(struct executor *x) {
     if (!x->dirty && !graves)
         return worked || read;
     held = x->epoch ? log_epoch_bytes(x->epoch) : 0;
-    if (!read || wait || held >= EXECUTOR_EPOCH_BYTES ||
+    /* Somebody waits for a change: its epoch ends with its first rows. */
+    if (!read || wait || x->changes || held >= EXECUTOR_EPOCH_BYTES ||
         now_ns() - x->opened_ns >= (int64_t)EXECUTOR_EPOCH_MS * 1000000)
         epoch_close(x);
     return true;
