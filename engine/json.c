@@ -94,7 +94,7 @@ static inline const char *skip_space(const char *p, const char *end) {
 }
 
 static int hex4(const char *p, const char *end) {
-    static const int8_t value[256] = {
+    static const uint8_t value[256] = {
         ['0'] = 1,  ['1'] = 2,  ['2'] = 3,  ['3'] = 4,  ['4'] = 5,  ['5'] = 6,
         ['6'] = 7,  ['7'] = 8,  ['8'] = 9,  ['9'] = 10, ['a'] = 11, ['b'] = 12,
         ['c'] = 13, ['d'] = 14, ['e'] = 15, ['f'] = 16, ['A'] = 11, ['B'] = 12,

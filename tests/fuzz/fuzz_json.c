@@ -12,7 +12,7 @@ static void numbers(const struct json_reader *r) {
     double d;
     int64_t i;
     int n = num_write_f64(text, r->d);
-    if (n > 26 || num_f64_whole(text, text + n, &d) != 0 || memcmp(&d, &r->d, sizeof d) != 0)
+    if (n > 26 || num_f64_whole(text, text + n, &d) != 0 || d != r->d)
         abort();
     if (r->event != JE_INT)
         return;

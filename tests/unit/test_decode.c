@@ -340,6 +340,12 @@ static void senml_rules(void **state) {
           "t=1 timestamp=1 a=null b=null c=null d=null" },
         { "{\"e\":[{\"v\":\"2\",\"sv\":\"ignored\",\"n\":\"a\",\"t\":-3}],\"bt\":1,\"ver\":[1]}",
           "t=1 timestamp=1 a=0x1p+1 b=null c=null d=null" },
+        /* GRID: numbers as numbers, bt in front */
+        { "{\"bt\":1260748800000,\"e\":[{\"n\":\"c\",\"u\":\"string\",\"sv\":\"1001\"},{\"n\":"
+          "\"a\","
+          "\"u\":\"kWh\",\"v\":0.362}]}",
+          "t=1260748800000 timestamp=1260748800000 a=0x1.72b020c49ba5ep-2 b=null c=\"1001\" "
+          "d=null" },
         /* base names: missing n, RFC 8428 concatenation, RIoTBench's n alone; bn may come last */
         { "{\"bn\":\"a\",\"e\":[{\"v\":\"2\"}],\"bt\":1}",
           "t=1 timestamp=1 a=0x1p+1 b=null c=null d=null" },
