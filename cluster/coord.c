@@ -225,6 +225,15 @@ void coord_topic_use(struct coord *c, const char *name, struct coord_topic_use *
 
 /* ---- restart ---- */
 
+/* Every stage was bound to the instance that it had. */
+static bool same_plan(const struct coord *c, const struct journal_flow *f) {
+    struct sbuf now = { 0 };
+    plan_save(c->plan, plan_find(c->plan, f->name), &now);
+    bool same = now.len == f->plan_len && memcmp(now.p, f->plan, now.len) == 0;
+    sbuf_free(&now);
+    return same;
+}
+
 static int restore_flow(struct coord *c, const struct journal_flow *f, struct err *e) {
     struct arena a = { 0 };
     struct errs es = { 0 };
@@ -237,7 +246,13 @@ static int restore_flow(struct coord *c, const struct journal_flow *f, struct er
     int rc = spec_parse(&spec, *f->file ? f->file : f->name, f->text, f->len, &env, &a, &es, NULL);
     if (rc == 0)
         rc = plan_restore(c->plan, &spec, f->plan, f->plan_len, &cut, &pe, &es);
-    if (rc == 0) {
+    if (rc == 0 && !same_plan(c, f)) {
+        rc = err_set(e, ERR_SYSTEM,
+                     "dataflow '%s' cannot be brought back: a task of it means something else in "
+                     "this version of Braid, so its state does not fit; remove it with the version "
+                     "that ran it, and submit it again here",
+                     f->name);
+    } else if (rc == 0) {
         coord_add(c, f);
     } else {
         char text[sizeof e->text];

@@ -57,6 +57,8 @@ int coord_submit(struct coord *c, const struct coord_spec *specs, int n, bool dr
 /* Appends the answer of DELETE /v1/dataflows/NAME to `out`; returns after the commit. `drain`:
  * tasks that nobody else uses flush their open windows first; the answer names those that stay. */
 int coord_remove(struct coord *c, const char *name, bool drain, struct sbuf *out, struct err *e);
+/* Deletes a topic that no dataflow uses, and forgets its producers. ERR_CONFLICT, ERR_NOTFOUND. */
+int coord_topic_delete(struct coord *c, const char *topic, struct err *e);
 /* Which running tasks read or write a topic: for deciding who may delete it or write to it. */
 struct coord_topic_use {
     int readers, writers;

@@ -62,21 +62,15 @@ int http_topic_put(struct request *r) {
 
 int http_topic_delete(struct request *r) {
     struct err e = ERR_INIT;
-    struct coord_topic_use use;
     const char *topic = r->param[0];
-    coord_topic_use(r->coord, topic, &use);
-    int rc = 0;
+    int rc;
     if (reserved(topic))
         rc = err_set(&e, ERR_INPUT, "topics that begin with " RESERVED " are Braid's own");
-    else if (use.readers || use.writers)
-        rc = err_set(&e, ERR_CONFLICT, "dataflow '%s' %s the topic: remove it first",
-                     use.readers ? use.reader : use.writer, use.readers ? "reads" : "writes");
-    if (rc == 0)
-        rc = log_topic_delete(coord_log(r->coord), topic, &e);
-    if (rc == 0)
-        rc = ingest_forget(coord_ingest(r->coord), topic, &e);
+    else
+        rc = coord_topic_delete(r->coord, topic, &e);
     if (rc < 0)
         return http_error(r, &e);
+    http_topic_deleted(r->http, topic);
     sbuf_printf(&r->out, "{\"deleted\":\"%s\"}", topic);
     return 200;
 }

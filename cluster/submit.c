@@ -2,6 +2,7 @@
 #include "cluster/coord.h"
 #include "cluster/coord_impl.h"
 #include "cluster/events.h"
+#include "cluster/ingest.h"
 #include "cluster/view.h"
 #include "engine/clock.h"
 #include <stdio.h>
@@ -386,6 +387,26 @@ int coord_submit(struct coord *c, const struct coord_spec *specs, int n, bool dr
     for (int i = 0; s.planned && i < n; i++)
         sbuf_free(&s.planned[i]);
     arena_free(&s.arena);
+    return rc;
+}
+
+/* ---- topics ---- */
+
+/* Under change_lock, so that no submit begins to use it meanwhile. */
+int coord_topic_delete(struct coord *c, const char *topic, struct err *e) {
+    struct coord_topic_use use;
+    if (!change_begin(c, e))
+        return ERR_SYSTEM;
+    coord_topic_use(c, topic, &use);
+    int rc;
+    if (use.readers || use.writers)
+        rc = err_set(e, ERR_CONFLICT, "dataflow '%s' %s the topic: remove it first",
+                     use.readers ? use.reader : use.writer, use.readers ? "reads" : "writes");
+    else
+        rc = log_topic_delete(c->log, topic, e);
+    if (rc == 0)
+        rc = ingest_forget(c->ingest, topic, e);
+    pthread_mutex_unlock(&c->change_lock);
     return rc;
 }
 

@@ -551,6 +551,30 @@ static void test_restart(void **state) {
     sbuf_free(&after);
 }
 
+/* A binding that no longer fits, as after a change of what an operator means, is not guessed at. */
+static void test_changed_signature(void **state) {
+    (void)state;
+    struct coord *c = open_coord();
+    struct journal j;
+    struct arena a = { 0 };
+    struct err e = ERR_INIT;
+    submit_ok(c, copy_spec("a", "t", "a"));
+    coord_close(c);
+    struct log *log = open_log();
+    assert_int_equal(journal_read(&j, log, &a, &e), 0);
+    char *sig = strstr(j.flows[0].plan, "\"sig\":\"") + 7;
+    *sig = *sig == '0' ? '1' : '0';
+    struct log_epoch *ep = log_epoch_begin(log);
+    put_flow(ep, &j.flows[0]);
+    assert_int_equal(log_commit_wait(ep, NULL, &e), LOG_COMMITTED);
+    log_close(log);
+    struct coord_conf conf = { .dir = dir };
+    assert_int_equal(coord_open(&c, &conf, &e), ERR_SYSTEM);
+    assert_non_null(strstr(e.text, "dataflow 'a' cannot be brought back"));
+    assert_non_null(strstr(e.text, "something else"));
+    arena_free(&a);
+}
+
 /* What cannot be planned or started leaves no dataflow and no topic. */
 static void test_refused(void **state) {
     (void)state;
@@ -779,14 +803,23 @@ int main(void) {
     operators_init();
 #define T(f) cmocka_unit_test_setup_teardown(f, make_dir, remove_dir)
     const struct CMUnitTest tests[] = {
-        T(test_journal),        T(test_journal_damaged),
-        T(test_filestore),      T(test_events),
-        T(test_bodies),         T(test_lengths),
-        T(test_producers),      T(test_concurrent_posts),
-        T(test_producer_limit), T(test_restart),
-        T(test_refused),        T(test_aborted_submit),
-        T(test_disk_full),      T(test_submit_on_full_disk),
-        T(test_failed_source),  T(test_threads),
+        T(test_journal),
+        T(test_journal_damaged),
+        T(test_filestore),
+        T(test_events),
+        T(test_bodies),
+        T(test_lengths),
+        T(test_producers),
+        T(test_concurrent_posts),
+        T(test_producer_limit),
+        T(test_restart),
+        T(test_changed_signature),
+        T(test_refused),
+        T(test_aborted_submit),
+        T(test_disk_full),
+        T(test_submit_on_full_disk),
+        T(test_failed_source),
+        T(test_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
