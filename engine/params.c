@@ -646,6 +646,9 @@ static void set_default(struct reader *r, const struct param *p, void *config) {
     const char *def = p->def;
     size_t len = strlen(def);
     struct jnode n = { 0 };
+    bool is_int;
+    int64_t i;
+    double d;
     if (def[0] == '"' && !memchr(def, '\\', len)) {
         n.type = J_STR;
         n.len = (uint32_t)len - 2;
@@ -653,6 +656,12 @@ static void set_default(struct reader *r, const struct param *p, void *config) {
     } else if (strcmp(def, "true") == 0 || strcmp(def, "false") == 0) {
         n.type = J_BOOL;
         n.b = def[0] == 't';
+    } else if (num_parse(def, def + len, &is_int, &i, &d) == def + len) {
+        n.type = is_int ? J_INT : J_REAL;
+        if (is_int)
+            n.i = i;
+        else
+            n.d = d;
     } else {
         struct json_doc doc = { 0 };
         struct errs es = { 0 };
@@ -671,7 +680,7 @@ static void set_default(struct reader *r, const struct param *p, void *config) {
 
 static const struct param *find_param(const struct op_desc *d, const struct jnode *c) {
     for (const struct param *p = d->params; p && p->name; p++)
-        if (strcmp(p->name, c->key) == 0)
+        if (p->name[0] == c->key[0] && strcmp(p->name, c->key) == 0)
             return p;
     return NULL;
 }

@@ -328,8 +328,7 @@ static const char *reason(const struct explain *x, struct arena *a) {
         return "new: nothing like it runs on this input";
     case EXPLAIN_PARAMETER:
         if (x->differing > 1)
-            return arena_printf(a,
-                                "new: nearest is %s, where %s is %s, here %s (%d more differ)",
+            return arena_printf(a, "new: nearest is %s, where %s is %s, here %s (%d more differ)",
                                 other, x->path, x->theirs, x->ours, x->differing - 1);
         return arena_printf(a, "new: nearest is %s, where %s is %s, here %s", other, x->path,
                             x->theirs, x->ours);

@@ -39,8 +39,10 @@ struct explain *explain_flow(struct plan *p, const struct flow *f, struct arena 
 const char *inst_owner(const struct inst *in, struct arena *a);
 
 void explain_text(struct plan *p, const struct flow *f, struct sbuf *out);
-/* {"name","history","reused","new","tasks":[{"id","type","signature","instance","status",
- * "history_from","start","reason","reused_from":[{"dataflow","task"}],"reused_by","dataflow",
- * "task","parameter","theirs","ours"}]} */
+/* {"name","history","reused","new","tasks":[{"id","type","signature","instance","status": "reused"
+ * or "new","why": a word of explain_words,"history_from","reason": the text}]}, and in a task as it
+ * applies: "attach" (what it was started with), "reused_by" and
+ * "reused_from":[{"dataflow","task"}], "dataflow" and "task" (the nearest), "input", "parameter"
+ * with "theirs" and "ours". */
 void explain_json(struct plan *p, const struct flow *f, struct sbuf *out);
 #endif
