@@ -10,7 +10,7 @@
  * enough; the caller then goes on with an xbig.
  *
  * Values must be finite. Zeroed memory is the sum of nothing. Plain data without pointers; no
- * threads. At most 2^62 values. ~4 ns a value, ~6 ns a square. */
+ * threads. At most 2^62 values. ~6 ns a value, ~8 ns a square. */
 #ifndef BRAID_XSUM_H
 #define BRAID_XSUM_H
 #include <stdbool.h>
