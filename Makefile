@@ -217,8 +217,9 @@ $(O)/lint/%.ok: %.c $(O)/%.o .clang-tidy
 	@touch $@
 fmt: ## format the code
 	clang-format -i $(C_FILES)
-docs: $(O)/docs/gen_operators ## docs/operators.md from the descriptors
+docs: $(O)/docs/gen_operators $(O)/braid ## docs/operators.md from the descriptors, docs/cli.md from the commands
 	$(O)/docs/gen_operators docs/operators.md
+	$(O)/braid help --markdown >docs/cli.md
 compdb: ## compile_commands.json for editors
 	@{ echo '['; for f in $(filter %.c,$(C_FILES)); do [ -z "$$n" ] || echo ','; n=1; \
 	  printf '{"directory":"%s","file":"%s","command":"%s"}' '$(CURDIR)' "$$f" '$(CC) $(CPPFLAGS) $(CFLAGS) -c '"$$f"; \

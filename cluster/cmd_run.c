@@ -283,9 +283,7 @@ static int on_rows(void *arg, const struct run_sink *s, const struct batch *b) {
         if (o->prefix_len)
             rc = rowfile_add(f, o->prefix, o->prefix_len, &g->err);
         if (rc == 0)
-            rc = rowfile_add(f, x.p, x.len, &g->err);
-        if (rc == 0)
-            rc = rowfile_add(f, "\n", 1, &g->err);
+            rc = rowfile_line(f, x.p, x.len, &g->err);
     }
     if (rc == 0 && f->eager)
         rc = rowfile_flush(f, &g->err);
@@ -296,8 +294,7 @@ static int on_dead(void *arg, const char *json, size_t len) {
     struct running *g = arg;
     if (g->dead.fd < 0)
         return 0;
-    int rc = rowfile_add(&g->dead, json, len, &g->err);
-    return rc < 0 ? rc : rowfile_add(&g->dead, "\n", 1, &g->err);
+    return rowfile_line(&g->dead, json, len, &g->err);
 }
 
 /* A sink that says `"discard": true` shows its rows only when asked with --out. */

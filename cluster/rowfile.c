@@ -56,6 +56,18 @@ int rowfile_add(struct rowfile *f, const void *p, size_t len, struct err *e) {
     return 0;
 }
 
+int rowfile_line(struct rowfile *f, const void *p, size_t len, struct err *e) {
+    if (f->len + len >= ROWFILE_BUF) {
+        int rc = rowfile_add(f, p, len, e);
+        return rc < 0 ? rc : rowfile_add(f, "\n", 1, e);
+    }
+    char *to = f->buf + f->len;
+    memcpy(to, p, len);
+    to[len] = '\n';
+    f->len += len + 1;
+    return 0;
+}
+
 int rowfile_close(struct rowfile *f, struct err *e) {
     if (f->fd < 0 || !f->buf)
         return 0;

@@ -15,6 +15,8 @@ struct rowfile {
 /* Creates or empties the file. ERR_SYSTEM, ERR_NOTFOUND (no such directory). */
 int rowfile_open(struct rowfile *f, const char *path, struct err *e);
 int rowfile_add(struct rowfile *f, const void *p, size_t len, struct err *e);
+/* The same and a line end. */
+int rowfile_line(struct rowfile *f, const void *p, size_t len, struct err *e);
 int rowfile_flush(struct rowfile *f, struct err *e);
 /* Flushes and closes. */
 int rowfile_close(struct rowfile *f, struct err *e);

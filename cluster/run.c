@@ -41,10 +41,11 @@ static void on_sink(void *arg, struct task *t, const struct batch *b) {
     struct run_sink *s = task_user(t);
     s->rows += b->n;
     const struct span *v = b->cols[0].str;
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; i < b->n; i++)
-        bytes += v[batch_row(b, i)].len;
-    s->bytes += bytes;
+    if (b->encoded && !b->sel && b->encoded->n == b->n)
+        s->bytes += b->encoded->values_len;
+    else
+        for (uint32_t i = 0; i < b->n; i++)
+            s->bytes += v[batch_row(b, i)].len;
     if (r->conf.rows && r->rc == 0)
         r->rc = r->conf.rows(r->conf.arg, s, b);
 }
