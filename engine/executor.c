@@ -1,36 +1,16 @@
-#include "engine/executor.h"
 #include "engine/clock.h"
+#include "engine/port.h"
 #include <assert.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <uv.h>
 
 enum { RETRY_MS_FIRST = 100, RETRY_MS_LAST = 5000, STATE_KEY_HEAD = 10 };
 
-enum port_kind { PORT_SOURCE, PORT_MAKER, PORT_TOPIC, PORT_FILE, PORT_NONE };
-struct port { /* what a source or sink task is bound to */
-    enum port_kind kind;
-    struct task *task;
-    const char *topic; /* or file name */
-    struct log_reader *reader;
-    int64_t start;   /* position when it was grafted; -1: from state */
-    int64_t base_ns; /* PORT_MAKER: when its row 0 was or would have been due */
-    struct err err;
-    bool failed;
-    int fd;
-    int64_t length; /* PORT_FILE: bytes of closed epochs */
-    struct sbuf pending;
-    struct port *next;
-};
-
 struct executor {
     struct executor_conf conf;
     struct exec *ex;
-    struct port *ports;
+    struct ports ports;
     /* the running epoch */
     struct log_epoch *epoch;
     bool dirty;
@@ -147,26 +127,6 @@ static void put_dead(struct executor *x) {
     x->dead = NULL;
 }
 
-/* The bytes are in the file before the commit that makes its new length official; what lies beyond
- * the committed length is cut back at the next write or restart. */
-static int put_file(struct port *p, struct err *e) {
-    if (p->pending.len == 0)
-        return 0;
-    for (size_t done = 0; done < p->pending.len;) {
-        ssize_t n =
-            pwrite(p->fd, p->pending.p + done, p->pending.len - done, p->length + (int64_t)done);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return err_errno(e, errno, "writing the sink file %s", p->topic);
-        done += (size_t)n;
-    }
-    p->length += (int64_t)p->pending.len;
-    p->pending.len = 0;
-    task_seek(p->task, p->length);
-    return 0;
-}
-
 static void changes_append(struct executor_change **list, struct executor_change *c) {
     while (*list)
         list = &(*list)->next;
@@ -185,18 +145,18 @@ static void epoch_close(struct executor *x) {
     struct err e = ERR_INIT;
     epoch_open(x);
     put_dead(x);
-    for (struct port *p = x->ports; p; p = p->next)
-        if (p->kind == PORT_FILE && put_file(p, &e) < 0) {
-            on_commit(x, LOG_ABORTED, 0, &e);
-            x->committing = true;
-            undo_push(exec_undo(x->ex));
-            exec_epoch_push(x->ex);
-            return;
-        }
+    if (ports_close_epoch(&x->ports, &e) < 0) {
+        undo_push(exec_undo(x->ex));
+        exec_epoch_push(x->ex);
+        x->committing = true;
+        on_commit(x, LOG_ABORTED, 0, &e);
+        return;
+    }
     undo_collect(exec_undo(x->ex), put_state, x);
     put_graves(x);
     undo_push(exec_undo(x->ex));
     exec_epoch_push(x->ex);
+    ports_push(&x->ports);
     x->committing = true;
     x->committing_changes = x->changes;
     x->changes = NULL;
@@ -213,139 +173,8 @@ static void epoch_close(struct executor *x) {
     log_commit(ep, on_commit, x);
 }
 
-/* ---- sources and sinks ---- */
-
-static struct port *port_new(struct executor *x, struct task *t, enum port_kind kind,
-                             const char *topic) {
-    struct port *p = calloc(1, sizeof *p);
-    if (!p)
-        abort();
-    *p = (struct port){ .kind = kind, .task = t, .topic = topic, .start = -1, .fd = -1 };
-    p->next = x->ports;
-    x->ports = p;
-    task_set_user(t, p);
-    return p;
-}
-
-static void port_free(struct port *p) {
-    if (p->reader)
-        log_reader_close(p->reader);
-    if (p->fd >= 0)
-        close(p->fd);
-    sbuf_free(&p->pending);
-    free(p);
-}
-
-static int source_bind(struct executor *x, struct task *t, bool restore, struct err *e) {
-    const struct task_def *d = task_def(t);
-    if (d->op->pull) {
-        struct port *p = port_new(x, t, PORT_MAKER, NULL);
-        p->start = restore ? -1 : 0;
-        if (!restore)
-            task_seek(t, 0);
-        return 0;
-    }
-    const char *topic = op_config_text(d->op, d->config, "topic");
-    const char *start = op_config_text(d->op, d->config, "start");
-    if (!topic)
-        return err_set(e, ERR_INPUT, "source %s of type %s needs a driver that is not there",
-                       d->label, d->op->name);
-    struct log_topic_info info;
-    int rc = log_topic_info(x->conf.log, topic, &info, e);
-    if (rc < 0)
-        return rc;
-    struct port *p = port_new(x, t, PORT_SOURCE, topic);
-    if (!restore)
-        p->start = start && strcmp(start, "earliest") == 0 ? info.begin : info.end;
-    int64_t at = restore ? task_position(t) : p->start;
-    rc = log_reader_open(x->conf.log, topic, 0, at, &p->reader, e);
-    if (rc == 0 && !restore)
-        task_seek(t, p->start);
-    return rc;
-}
-
-static int file_bind(struct executor *x, struct task *t, const char *name, struct err *e) {
-    int64_t length = task_position(t);
-    if (!x->conf.out_dir)
-        return err_set(e, ERR_INPUT, "sink %s: file sinks are not allowed here",
-                       task_def(t)->label);
-    char path[4096];
-    mkdir(x->conf.out_dir, 0777);
-    snprintf(path, sizeof path, "%s/%s", x->conf.out_dir, name);
-    struct port *p = port_new(x, t, PORT_FILE, name);
-    p->fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    if (p->fd < 0 || ftruncate(p->fd, length) < 0)
-        return err_errno(e, errno, "opening the sink file %s", path);
-    p->length = length;
-    return 0;
-}
-
-static int task_bind(struct executor *x, struct task *t, bool restore, struct err *e) {
-    const struct task_def *d = task_def(t);
-    if (d->op->flags & OP_SOURCE)
-        return source_bind(x, t, restore, e);
-    if (!(d->op->flags & OP_SINK))
-        return 0;
-    const char *topic = op_config_text(d->op, d->config, "topic");
-    const char *file = op_config_text(d->op, d->config, "file");
-    if (topic) {
-        struct log_topic_info info;
-        port_new(x, t, PORT_TOPIC, topic);
-        return log_topic_info(x->conf.log, topic, &info, e);
-    }
-    if (file)
-        return file_bind(x, t, file, e);
-    port_new(x, t, PORT_NONE, NULL);
-    return 0;
-}
-
-static void port_unbind(struct executor *x, struct task *t) {
-    for (struct port **pp = &x->ports; *pp; pp = &(*pp)->next)
-        if ((*pp)->task == t) {
-            struct port *p = *pp;
-            *pp = p->next;
-            port_free(p);
-            return;
-        }
-}
-
-/* The rows as a payload: that of the encoder when the batch is whole, else a new one. */
-static struct log_buf *batch_payload(const struct batch *b) {
-    if (b->encoded && !b->sel && b->n == b->encoded->n) {
-        log_buf_ref(b->encoded);
-        return b->encoded;
-    }
-    struct log_buf *buf = log_buf_new();
-    int key = schema_find(b->schema, "key");
-    for (uint32_t i = 0; i < b->n; i++) {
-        uint32_t r = batch_row(b, i);
-        struct span v = b->cols[0].str[r];
-        memcpy(log_buf_room(buf, v.len), v.p, v.len);
-        log_buf_end(buf, v.len);
-        if (key > 0)
-            log_buf_key(buf, b->cols[key].str[r].p, b->cols[key].str[r].len,
-                        column_null(&b->cols[key], r));
-    }
-    log_buf_seal(buf);
-    return buf;
-}
-
 static void on_sink(void *arg, struct task *t, const struct batch *b) {
-    struct executor *x = arg;
-    struct port *p = task_user(t);
-    if (p->kind == PORT_NONE)
-        return;
-    if (p->kind == PORT_FILE) {
-        for (uint32_t i = 0; i < b->n; i++) {
-            struct span v = b->cols[0].str[batch_row(b, i)];
-            sbuf_add(&p->pending, v.p, v.len);
-            sbuf_add(&p->pending, "\n", 1);
-        }
-        return;
-    }
-    struct log_buf *buf = batch_payload(b);
-    log_epoch_append(x->epoch, p->topic, 0, buf, clock_wall_ms(), NULL);
-    log_buf_unref(buf);
+    ports_sink(t, b, ((struct executor *)arg)->epoch);
 }
 
 static void on_dead(void *arg, struct task *t, const char *key, const char *json, size_t len) {
@@ -387,7 +216,7 @@ static void free_removed(struct executor *x, const struct executor_change *c) {
     for (int i = 0; i < c->change.nremove; i++) {
         struct task *t = exec_find(x->ex, c->change.remove[i]);
         if (t)
-            port_unbind(x, t);
+            ports_unbind(&x->ports, t);
     }
     exec_tables(x->ex, c->change.version, bury_table, x);
     x->freed = c->freed;
@@ -398,6 +227,7 @@ static void free_removed(struct executor *x, const struct executor_change *c) {
 static void epoch_committed(struct executor *x) {
     undo_commit(exec_undo(x->ex));
     exec_epoch_commit(x->ex);
+    ports_commit(&x->ports);
     x->committing = false;
     x->retry_ms = 0;
     struct executor_change *c = x->committing_changes, *next;
@@ -432,20 +262,7 @@ static void epoch_abort(struct executor *x) {
         x->changes = x->committing_changes;
         x->committing_changes = NULL;
     }
-    for (struct port *p = x->ports; p; p = p->next) {
-        if (p->kind == PORT_FILE) {
-            p->pending.len = 0;
-            p->length = task_position(p->task);
-            if (p->fd >= 0 && ftruncate(p->fd, p->length) < 0)
-                err_errno(&p->err, errno, "cutting the sink file %s back", p->topic);
-        }
-        if (p->kind != PORT_SOURCE && p->kind != PORT_MAKER)
-            continue;
-        if (!task_has_position(p->task) && p->start >= 0)
-            task_seek(p->task, p->start);
-        if (p->reader && log_seek(p->reader, task_position(p->task), &p->err) < 0)
-            p->failed = true;
-    }
+    ports_abort(&x->ports);
     for (c = x->changes; c; c = next) { /* their records go into the next epoch again */
         next = c->next;
         epoch_open(x);
@@ -501,14 +318,14 @@ static void change_undo_bind(struct executor *x, const struct change *ch) {
     for (int i = 0; i < ch->nadd; i++) {
         struct task *t = exec_find(x->ex, ch->add[i]->instance);
         if (t)
-            port_unbind(x, t);
+            ports_unbind(&x->ports, t);
     }
 }
 
 static int change_bind(struct executor *x, const struct change *ch, bool restore, struct err *e) {
     for (int i = 0; i < ch->nadd; i++) {
         struct task *t = exec_find(x->ex, ch->add[i]->instance);
-        int rc = task_bind(x, t, restore, e);
+        int rc = ports_bind(&x->ports, t, restore, e);
         if (rc < 0)
             return rc;
     }
@@ -627,7 +444,7 @@ bool executor_step(struct executor *x) {
     bool wait = change_must_wait(x);
     x->next_due_ns = INT64_MAX;
     if (held < EXECUTOR_HOLD_BYTES && !wait)
-        for (struct port *p = x->ports; p; p = p->next)
+        for (struct port *p = x->ports.first; p; p = p->next)
             if (p->kind == PORT_SOURCE || p->kind == PORT_MAKER)
                 read |= source_tick(x, p);
     if (x->committing)
@@ -752,6 +569,7 @@ int executor_new(struct executor **out, const struct executor_conf *conf, struct
                                           .sink = on_sink,
                                           .dead = on_dead,
                                           .arg = x });
+    x->ports = (struct ports){ .log = conf->log, .out_dir = conf->out_dir };
     x->inbox_end = &x->inbox;
     x->next_due_ns = INT64_MAX;
     uv_mutex_init(&x->mutex);
@@ -781,10 +599,7 @@ void executor_free(struct executor *x) {
         log_epoch_drop(x->epoch);
     if (x->dead)
         log_buf_unref(x->dead);
-    for (struct port *p = x->ports, *next; p; p = next) {
-        next = p->next;
-        port_free(p);
-    }
+    ports_free(&x->ports);
     exec_free(x->ex);
     sbuf_free(&x->graves);
     uv_mutex_destroy(&x->mutex);
@@ -852,6 +667,39 @@ void executor_health(struct executor *x, struct executor_health *h) {
     uv_mutex_lock(&x->mutex);
     *h = x->health;
     uv_mutex_unlock(&x->mutex);
+}
+
+struct tap_visit {
+    struct executor *x;
+    struct executor_tap *tap;
+    int rc;
+};
+
+static void tap_on(void *arg, struct exec *ex) {
+    struct tap_visit *v = arg;
+    struct executor_tap **taps = ports_taps(exec_find(ex, v->tap->instance));
+    v->rc = taps ? 0 : ERR_NOTFOUND;
+    if (!taps)
+        return;
+    v->tap->next = *taps;
+    *taps = v->tap;
+}
+
+static void tap_off(void *arg, struct exec *ex) {
+    struct tap_visit *v = arg;
+    (void)ex;
+    ports_untap(&v->x->ports, v->tap);
+}
+
+int executor_tap(struct executor *x, struct executor_tap *tap) {
+    struct tap_visit v = { .x = x, .tap = tap, .rc = ERR_SYSTEM };
+    executor_visit(x, tap_on, &v);
+    return v.rc;
+}
+
+void executor_untap(struct executor *x, struct executor_tap *tap) {
+    struct tap_visit v = { .x = x, .tap = tap };
+    executor_visit(x, tap_off, &v);
 }
 
 void executor_inject_abort(struct executor *x) {

@@ -15,6 +15,7 @@ enum {
     EXECUTOR_EPOCH_BYTES = 8 << 20,
     EXECUTOR_HOLD_BYTES = 64 << 20,
     EXECUTOR_EPOCH_MS = 20,
+    EXECUTOR_TAP_BYTES = 4 << 20,
     EXECUTOR_TOMBSTONES = 10000 /* keys of pruned tasks removed per epoch */
 };
 #define EXECUTOR_DLQ "braid.dlq"
@@ -64,6 +65,27 @@ struct executor_health {
     uint64_t last_commit; /* number */
 };
 void executor_health(struct executor *x, struct executor_health *h);
+
+/* Follows the rows of a sink that stores nothing (`tail NAME`), as they commit. */
+struct executor_tap {
+    uint64_t instance; /* of the sink's last stage */
+    /* Executor thread, after each commit that brought rows; `skipped` rows did not fit into
+     * EXECUTOR_TAP_BYTES an epoch. Must not block. */
+    void (*rows)(void *arg, const struct log_rows *rows, uint64_t skipped);
+    void (*gone)(void *arg); /* executor thread: the sink was pruned; the tap is out already */
+    void *arg;
+    struct tap_buf { /* the executor's: payloads of the running [0] and committing [1] epoch */
+        struct log_buf **v;
+        uint32_t n, cap;
+        size_t bytes;
+        uint64_t skipped;
+    } buf[2];
+    struct executor_tap *next;
+};
+/* ERR_NOTFOUND: no running sink has this instance, or it is one that stores its rows. The tap
+ * belongs to the caller until executor_untap returns (or `gone` was called). */
+int executor_tap(struct executor *x, struct executor_tap *tap);
+void executor_untap(struct executor *x, struct executor_tap *tap);
 
 /* Without a thread (tests): one round; false when there was nothing to do and nothing is open. */
 bool executor_step(struct executor *x);

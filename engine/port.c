@@ -1,0 +1,290 @@
+#include "engine/port.h"
+#include "engine/clock.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- taps: readers of sinks that store nothing ---- */
+
+static void tap_add(struct executor_tap *tap, struct log_buf *buf) {
+    struct tap_buf *b = &tap->buf[0];
+    if (b->bytes + buf->values_len > EXECUTOR_TAP_BYTES) {
+        b->skipped += buf->n;
+        return;
+    }
+    if (b->n == b->cap) {
+        b->cap = b->cap ? b->cap * 2 : 8;
+        b->v = realloc(b->v, b->cap * sizeof *b->v);
+        if (!b->v)
+            abort();
+    }
+    log_buf_ref(buf);
+    b->v[b->n++] = buf;
+    b->bytes += buf->values_len;
+}
+
+static void tap_clear(struct tap_buf *b) {
+    for (uint32_t i = 0; i < b->n; i++)
+        log_buf_unref(b->v[i]);
+    b->n = 0;
+    b->bytes = 0;
+    b->skipped = 0;
+}
+
+static void tap_deliver(struct executor_tap *tap) {
+    struct tap_buf *b = &tap->buf[1];
+    for (uint32_t i = 0; i < b->n; i++) {
+        struct log_rows rows;
+        log_buf_rows(b->v[i], &rows);
+        tap->rows(tap->arg, &rows, i + 1 == b->n ? b->skipped : 0);
+    }
+    tap_clear(b);
+}
+
+static void tap_free(struct executor_tap *tap) {
+    for (int k = 0; k < 2; k++) {
+        tap_clear(&tap->buf[k]);
+        free(tap->buf[k].v);
+        tap->buf[k] = (struct tap_buf){ 0 };
+    }
+}
+
+/* ---- sources and sinks ---- */
+
+static struct port *port_new(struct ports *ps, struct task *t, enum port_kind kind,
+                             const char *topic) {
+    struct port *p = calloc(1, sizeof *p);
+    if (!p)
+        abort();
+    *p = (struct port){ .kind = kind, .task = t, .topic = topic, .start = -1, .fd = -1 };
+    p->next = ps->first;
+    ps->first = p;
+    task_set_user(t, p);
+    return p;
+}
+
+static void port_free(struct port *p) {
+    for (struct executor_tap *tap = p->taps, *next; tap; tap = next) {
+        next = tap->next;
+        tap_free(tap);
+        tap->gone(tap->arg);
+    }
+    if (p->reader)
+        log_reader_close(p->reader);
+    if (p->fd >= 0)
+        close(p->fd);
+    sbuf_free(&p->pending);
+    free(p);
+}
+
+static int source_bind(struct ports *ps, struct task *t, bool restore, struct err *e) {
+    const struct task_def *d = task_def(t);
+    if (d->op->pull) {
+        struct port *p = port_new(ps, t, PORT_MAKER, NULL);
+        p->start = restore ? -1 : 0;
+        if (!restore)
+            task_seek(t, 0);
+        return 0;
+    }
+    const char *topic = op_config_text(d->op, d->config, "topic");
+    const char *start = op_config_text(d->op, d->config, "start");
+    if (!topic)
+        return err_set(e, ERR_INPUT, "source %s of type %s needs a driver that is not there",
+                       d->label, d->op->name);
+    struct log_topic_info info;
+    int rc = log_topic_info(ps->log, topic, &info, e);
+    if (rc < 0)
+        return rc;
+    struct port *p = port_new(ps, t, PORT_SOURCE, topic);
+    if (!restore)
+        p->start = start && strcmp(start, "earliest") == 0 ? info.begin : info.end;
+    int64_t at = restore ? task_position(t) : p->start;
+    rc = log_reader_open(ps->log, topic, 0, at, &p->reader, e);
+    if (rc == 0 && !restore)
+        task_seek(t, p->start);
+    return rc;
+}
+
+static int file_bind(struct ports *ps, struct task *t, const char *name, struct err *e) {
+    int64_t length = task_position(t);
+    if (!ps->out_dir)
+        return err_set(e, ERR_INPUT, "sink %s: file sinks are not allowed here",
+                       task_def(t)->label);
+    char path[4096];
+    mkdir(ps->out_dir, 0777);
+    snprintf(path, sizeof path, "%s/%s", ps->out_dir, name);
+    struct port *p = port_new(ps, t, PORT_FILE, name);
+    p->fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (p->fd < 0 || ftruncate(p->fd, length) < 0)
+        return err_errno(e, errno, "opening the sink file %s", path);
+    p->length = length;
+    return 0;
+}
+
+int ports_bind(struct ports *ps, struct task *t, bool restore, struct err *e) {
+    const struct task_def *d = task_def(t);
+    if (d->op->flags & OP_SOURCE)
+        return source_bind(ps, t, restore, e);
+    if (!(d->op->flags & OP_SINK))
+        return 0;
+    const char *topic = op_config_text(d->op, d->config, "topic");
+    const char *file = op_config_text(d->op, d->config, "file");
+    if (topic) {
+        struct log_topic_info info;
+        port_new(ps, t, PORT_TOPIC, topic);
+        return log_topic_info(ps->log, topic, &info, e);
+    }
+    if (file)
+        return file_bind(ps, t, file, e);
+    port_new(ps, t, PORT_NONE, NULL);
+    return 0;
+}
+
+void ports_unbind(struct ports *ps, struct task *t) {
+    for (struct port **pp = &ps->first; *pp; pp = &(*pp)->next)
+        if ((*pp)->task == t) {
+            struct port *p = *pp;
+            *pp = p->next;
+            port_free(p);
+            return;
+        }
+}
+
+void ports_free(struct ports *ps) {
+    for (struct port *p = ps->first, *next; p; p = next) {
+        next = p->next;
+        port_free(p);
+    }
+    ps->first = NULL;
+}
+
+/* The rows as a payload: that of the encoder when the batch is whole, else a new one. */
+static struct log_buf *batch_payload(const struct batch *b) {
+    if (b->encoded && !b->sel && b->n == b->encoded->n) {
+        log_buf_ref(b->encoded);
+        return b->encoded;
+    }
+    struct log_buf *buf = log_buf_new();
+    int key = schema_find(b->schema, "key");
+    for (uint32_t i = 0; i < b->n; i++) {
+        uint32_t r = batch_row(b, i);
+        struct span v = b->cols[0].str[r];
+        memcpy(log_buf_room(buf, v.len), v.p, v.len);
+        log_buf_end(buf, v.len);
+        if (key > 0)
+            log_buf_key(buf, b->cols[key].str[r].p, b->cols[key].str[r].len,
+                        column_null(&b->cols[key], r));
+    }
+    log_buf_seal(buf);
+    return buf;
+}
+
+void ports_sink(struct task *t, const struct batch *b, struct log_epoch *ep) {
+    struct port *p = task_user(t);
+    if (p->kind == PORT_NONE && !p->taps)
+        return;
+    if (p->kind == PORT_FILE) {
+        for (uint32_t i = 0; i < b->n; i++) {
+            struct span v = b->cols[0].str[batch_row(b, i)];
+            sbuf_add(&p->pending, v.p, v.len);
+            sbuf_add(&p->pending, "\n", 1);
+        }
+        return;
+    }
+    struct log_buf *buf = batch_payload(b);
+    if (p->kind == PORT_TOPIC)
+        log_epoch_append(ep, p->topic, 0, buf, clock_wall_ms(), NULL);
+    for (struct executor_tap *tap = p->taps; tap; tap = tap->next)
+        tap_add(tap, buf);
+    log_buf_unref(buf);
+}
+
+/* ---- epochs ---- */
+
+/* The bytes are in the file before the commit that makes its new length official; what lies beyond
+ * the committed length is cut back at the next write or restart. */
+static int put_file(struct port *p, struct err *e) {
+    if (p->pending.len == 0)
+        return 0;
+    for (size_t done = 0; done < p->pending.len;) {
+        ssize_t n =
+            pwrite(p->fd, p->pending.p + done, p->pending.len - done, p->length + (int64_t)done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return err_errno(e, errno, "writing the sink file %s", p->topic);
+        done += (size_t)n;
+    }
+    p->length += (int64_t)p->pending.len;
+    p->pending.len = 0;
+    task_seek(p->task, p->length);
+    return 0;
+}
+
+int ports_close_epoch(struct ports *ps, struct err *e) {
+    int rc = 0;
+    for (struct port *p = ps->first; p && rc == 0; p = p->next)
+        if (p->kind == PORT_FILE)
+            rc = put_file(p, e);
+    return rc;
+}
+
+void ports_push(struct ports *ps) {
+    for (struct port *p = ps->first; p; p = p->next)
+        for (struct executor_tap *tap = p->taps; tap; tap = tap->next) {
+            struct tap_buf closed = tap->buf[0];
+            tap->buf[0] = tap->buf[1];
+            tap->buf[1] = closed;
+        }
+}
+
+void ports_commit(struct ports *ps) {
+    for (struct port *p = ps->first; p; p = p->next)
+        for (struct executor_tap *tap = p->taps; tap; tap = tap->next)
+            tap_deliver(tap);
+}
+
+static void port_rewind(struct port *p) {
+    if (p->kind == PORT_FILE) {
+        p->pending.len = 0;
+        p->length = task_position(p->task);
+        if (p->fd >= 0 && ftruncate(p->fd, p->length) < 0)
+            err_errno(&p->err, errno, "cutting the sink file %s back", p->topic);
+        return;
+    }
+    if (p->kind != PORT_SOURCE && p->kind != PORT_MAKER)
+        return;
+    if (!task_has_position(p->task) && p->start >= 0)
+        task_seek(p->task, p->start);
+    if (p->reader && log_seek(p->reader, task_position(p->task), &p->err) < 0)
+        p->failed = true;
+}
+
+void ports_abort(struct ports *ps) {
+    for (struct port *p = ps->first; p; p = p->next) {
+        for (struct executor_tap *tap = p->taps; tap; tap = tap->next) {
+            tap_clear(&tap->buf[0]);
+            tap_clear(&tap->buf[1]);
+        }
+        port_rewind(p);
+    }
+}
+
+struct executor_tap **ports_taps(struct task *t) {
+    struct port *p = t && task_def(t)->op->flags & OP_SINK ? task_user(t) : NULL;
+    return p && p->kind == PORT_NONE ? &p->taps : NULL;
+}
+
+bool ports_untap(struct ports *ps, struct executor_tap *tap) {
+    for (struct port *p = ps->first; p; p = p->next)
+        for (struct executor_tap **tp = &p->taps; *tp; tp = &(*tp)->next)
+            if (*tp == tap) {
+                *tp = tap->next;
+                tap_free(tap);
+                return true;
+            }
+    return false;
+}

@@ -1,0 +1,44 @@
+/* Where the graph meets the log: the sources and sinks of one executor (executor.c and port.c
+ * only). A source task is bound to a reader or makes its own rows; a sink task to a topic, a file,
+ * or nothing but the taps that follow it. Executor thread. */
+#ifndef BRAID_PORT_H
+#define BRAID_PORT_H
+#include "engine/executor.h"
+
+enum port_kind { PORT_SOURCE, PORT_MAKER, PORT_TOPIC, PORT_FILE, PORT_NONE };
+struct port {
+    enum port_kind kind;
+    struct task *task;
+    const char *topic; /* or file name */
+    struct log_reader *reader;
+    int64_t start;   /* position when it was grafted; -1: from state */
+    int64_t base_ns; /* PORT_MAKER: when its row 0 was or would have been due */
+    struct err err;
+    bool failed;
+    int fd;
+    int64_t length; /* PORT_FILE: bytes of closed epochs */
+    struct sbuf pending;
+    struct executor_tap *taps; /* PORT_NONE */
+    struct port *next;
+};
+struct ports {
+    struct log *log;
+    const char *out_dir;
+    struct port *first;
+};
+
+/* Binds a new task; nothing to do for inner tasks. ERR_NOTFOUND: its topic is gone. */
+int ports_bind(struct ports *ps, struct task *t, bool restore, struct err *e);
+void ports_unbind(struct ports *ps, struct task *t); /* also when it was not bound */
+void ports_free(struct ports *ps);
+/* Rows that reached a sink go into the epoch. */
+void ports_sink(struct task *t, const struct batch *b, struct log_epoch *ep);
+/* The epoch closes: bytes of file sinks are written; their lengths become state. */
+int ports_close_epoch(struct ports *ps, struct err *e);
+void ports_push(struct ports *ps);   /* with undo_push */
+void ports_commit(struct ports *ps); /* taps get their rows */
+/* After undo: readers and files return to the last commit. */
+void ports_abort(struct ports *ps);
+struct executor_tap **ports_taps(struct task *t); /* NULL: no sink that stores nothing */
+bool ports_untap(struct ports *ps, struct executor_tap *tap);
+#endif
