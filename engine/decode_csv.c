@@ -73,16 +73,13 @@ static int next_cell(const struct decoder *d, struct arena *a, const char *text,
 /* A plain decimal straight into an f64 cell; NULL when it is none. */
 static const char *quick_f64(const struct decoder *d, const char *text, const char *p,
                              const char *end, double *cell) {
-    static const double pow10[] = { 1e0, 1e1, 1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
-                                    1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15 };
     uint64_t w;
     int places;
     bool neg;
     const char *q = scan_decimal(text, p, end, &w, &places, &neg);
     if (!q || (q < end && *q != d->delimiter))
         return NULL;
-    double v = (double)w / pow10[places];
-    *cell = neg ? -v : v;
+    *cell = scan_f64(w, places, neg);
     return q;
 }
 

@@ -20,8 +20,6 @@ enum op { /* kind of text x type of cell */
           BOOL_STR,
           BOOL_IGNORED
 };
-static const double pow10[] = { 1e0, 1e1, 1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
-                                1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15 };
 
 /* ---- decoding ---- */
 
@@ -90,8 +88,7 @@ static inline const char *decode_slot(const struct shape *s, const struct shape_
         double *cell = (double *)o->value[t->field] + row;
         q = scan_decimal(text, p, end, &w, &places, &neg);
         if (q) {
-            double d = (double)w / pow10[places]; /* both exact: correctly rounded */
-            *cell = neg ? -d : d;
+            *cell = scan_f64(w, places, neg);
             return q;
         }
         return t->op == STR_F64 ? quoted_f64(p, end, cell) : bare_f64(p, end, cell);

@@ -142,4 +142,13 @@ static inline const char *scan_decimal(const char *text, const char *p, const ch
     *neg = minus;
     return p + stop;
 }
+/* The double that scan_decimal found: both operands are exact, so the quotient is correctly
+ * rounded.
+ */
+static inline double scan_f64(uint64_t w, int places, bool neg) {
+    static const double ten[] = { 1e0, 1e1, 1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
+                                  1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15 };
+    double d = (double)w / ten[places];
+    return neg ? -d : d;
+}
 #endif
