@@ -307,19 +307,20 @@ static void print_sharing(struct cli *c, struct client *cl) {
     struct look l;
     struct errs es = { 0 };
     if (look_take(cl, &l, &es) == 0) {
-        int n, alone = 0;
+        int n;
+        double run = (double)l.metrics.running, alone = (double)l.metrics.submitted;
         double rows = 0, rows_alone = 0, ns = 0, ns_alone = 0;
         const struct look_line *v = look_lines(NULL, &l, &l.arena, &n);
         char a[UNIT_MAX], b[UNIT_MAX], d[UNIT_MAX], e[UNIT_MAX];
         for (int i = 0; i < n; i++) {
-            alone += v[i].nusers;
             rows += (double)v[i].rows;
             rows_alone += (double)v[i].rows * v[i].nusers;
             ns += (double)v[i].busy_ns;
             ns_alone += (double)v[i].busy_ns * v[i].nusers;
         }
-        cli_note(c, "\n%d tasks run; without sharing %d (%s fewer)", n, alone,
-                 unit_percent(a, alone ? 1 - (double)n / alone : 0));
+        cli_note(c, "\n%lld tasks run instead of %lld (%s fewer; sinks not counted)",
+                 (long long)l.metrics.running, (long long)l.metrics.submitted,
+                 unit_percent(a, alone > 0 ? 1 - run / alone : 0));
         if (rows > 0)
             cli_note(c, "%s rows worked on instead of %s, in %s of CPU instead of %s",
                      unit_count(a, rows), unit_count(b, rows_alone), unit_ns(d, ns),

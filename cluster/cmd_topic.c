@@ -117,7 +117,8 @@ static int tail_topic(struct cli *c, struct client *cl, const struct jnode *topi
                      "and `braid ls` list them",
                      name);
     else if (rc == 0 && n == 0)
-        rc = err_set(&e, ERR_INPUT, "dataflow '%s' writes no topic", name);
+        rc = err_set(&e, ERR_INPUT, "dataflow '%s' keeps its rows in no topic; give its sink one",
+                     name);
     else if (rc == 0 && n > 1)
         rc = err_set(&e, ERR_INPUT,
                      "dataflow '%s' writes %d topics; name one of them (`braid "
