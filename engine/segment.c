@@ -287,27 +287,24 @@ static int load_chain(struct part *p, struct err *e) {
     char path[FILES_PATH_MAX];
     int64_t prev = p->tail.base;
     uint32_t kept = p->segs;
+    int rc = 0;
     for (uint32_t i = p->segs; i-- > 0;) {
         struct segment *s = p->seg[i];
-        int rc = 0;
-        if (s->base <= prev) {
-            rc = load_size(p, s, e);
-            prev = s->prev >= 0 ? s->prev : s->base;
-            p->seg[--kept] = s;
-        } else {
+        if (!rc && s->base > prev) {
             rc = segment_path(p, s->base, path);
             if (!rc)
                 rc = f->unlink(f->ctx, path);
             segment_unref(s);
+            continue;
         }
-        if (rc) {
-            p->segs = 0; /* the log is not opened: they die with the process */
-            return rc;
-        }
+        if (!rc)
+            rc = load_size(p, s, e);
+        prev = s->prev >= 0 ? s->prev : s->base;
+        p->seg[--kept] = s;
     }
     memmove(p->seg, p->seg + kept, (p->segs - kept) * sizeof *p->seg);
     p->segs -= kept;
-    return 0;
+    return rc;
 }
 
 int part_load(struct part *p, const struct tail *tail, struct err *e) {
