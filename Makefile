@@ -195,14 +195,16 @@ lint-format:
 	@clang-format --dry-run -Werror $(C_FILES) && echo "clang-format: ok"
 lint-tidy:
 	@tests/tidy >$(BUILD)/tidy.log && echo "tidy: ok" || { grep -v ^ok $(BUILD)/tidy.log; exit 1; }
-# Suppressed: sizeof of a pointer that is meant, right shifts of negative numbers (gcc and clang define
-# them), rules that misread hexadecimal floats and arrays filled by a callee (gcc warns of the latter).
+# Suppressed: sizeof of a pointer that is meant; what gcc, clang and glibc define (right shifts of
+# negative numbers, NULL as the last of variable arguments); cells of columns reached by byte pointers;
+# rules that misread hexadecimal floats and arrays filled by a callee (gcc warns of the latter).
 lint-cppcheck:
 	@mkdir -p $(O)/cppcheck
 	@cppcheck -q --std=c11 --enable=warning,performance,portability --inline-suppr --error-exitcode=1 \
 	  --cppcheck-build-dir=$(O)/cppcheck --suppress=missingIncludeSystem \
 	  --suppress=pointerSize --suppress=shiftNegativeLHS --suppress=incorrectLogicOperator \
-	  --suppress=uninitvar --suppress=ctuuninitvar --suppress=internalAstError -I. -D_GNU_SOURCE $(LINTED) && echo "cppcheck: ok"
+	  --suppress=uninitvar --suppress=ctuuninitvar --suppress=internalAstError --suppress=invalidPointerCast \
+	  --suppress=varFuncNullUB -I. -D_GNU_SOURCE $(LINTED) && echo "cppcheck: ok"
 LINTED = $(LIB_SRC) $(wildcard cluster/main.c tests/bench/*.c tests/fuzz/*.c docs/*.c)
 lint-clang-tidy: $(LINTED:%.c=$(O)/lint/%.ok)
 	@echo "clang-tidy: ok"
