@@ -105,7 +105,9 @@ void canon_sign(struct spec *s, int i, struct arena *a, struct sbuf *b) {
     sbuf_add(b, &st->op->semantics, sizeof st->op->semantics);
     add_word(b, s->tenant);
     st->config_off = (uint32_t)b->len;
-    if (!MUTATED(MUTATE_SIGNATURE))
+    if (MUTATED(MUTATE_SIGNATURE))
+        sbuf_adds(b, "{}");
+    else
         params_canonical(st->op, st->config, false, b);
     st->config_len = (uint32_t)b->len - st->config_off;
     sbuf_add(b, "", 1);
