@@ -555,7 +555,7 @@ static void report_cycle(struct parser *p, const int *path, int from, int to) {
     const char *start = s->tasks[path[from]].id;
     for (int i = to, k = 0; i > from && len < sizeof text; i--, k++) {
         if (k == SHOWN && to - from > SHOWN + 1) {
-            len += (size_t)snprintf(text + len, sizeof text - len, "... -> ");
+            snprintf(text + len, sizeof text - len, "... -> ");
             break;
         }
         len += (size_t)snprintf(text + len, sizeof text - len, "%.30s -> ", s->tasks[path[i]].id);
