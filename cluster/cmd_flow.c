@@ -131,7 +131,7 @@ static void print_submitted(const struct jnode *d, bool dry, bool color) {
            style_on(fresh ? STYLE_YELLOW : STYLE_DIM, color), (long long)fresh, style_off(color),
            style_on(reused ? STYLE_GREEN : STYLE_DIM, color), (long long)reused, style_off(color));
     struct table t;
-    table_begin(&t, "<  task", "<type", "<", "<sees rows from", "<why", NULL);
+    table_begin(&t, "<  task|<type|<|<sees rows from|<why");
     for (const struct jnode *x = json_list(d, "explain"); x; x = x->next) {
         bool is_new = strcmp(json_text(x, "status"), "new") == 0;
         const struct jnode *h = find_history(d, json_text(x, "id"));
@@ -197,7 +197,7 @@ int cmd_ls(struct cli *c) {
     if (rc <= 0)
         return rc;
     struct table t;
-    table_begin(&t, "<dataflow", "<state", ">tasks", ">shared", ">rows in", ">rows out", "<", NULL);
+    table_begin(&t, "<dataflow|<state|>tasks|>shared|>rows in|>rows out|<");
     for (const struct jnode *d = json_list(doc.root, "dataflows"); d; d = d->next) {
         const char *state = json_text(d, "state"), *reason = json_text(d, "reason");
         table_add(&t, json_text(d, "name"));
@@ -241,8 +241,8 @@ static const char *names_text(struct arena *a, const struct jnode *list) {
 static void print_detail(struct cli *c, const struct jnode *d, bool color) {
     struct table t;
     char buf[UNIT_MAX];
-    table_begin(&t, "<task", "<type", ">rows in", ">rows out", ">filtered", ">late", ">rejected",
-                ">a row", ">keys", ">state", "<shared with", NULL);
+    table_begin(&t, "<task|<type|>rows in|>rows out|>filtered|>late|>rejected|>a row|>keys"
+                    "|>state|<shared with");
     for (; d; d = d->next) {
         table_add(&t, json_text(d, "id"));
         table_style(&t, STYLE_BOLD);

@@ -166,7 +166,7 @@ int cmd_operators(struct cli *c) {
         sbuf_adds(&o, "]}");
     } else {
         struct table t;
-        table_begin(&t, "<operator", "<what it does", NULL);
+        table_begin(&t, "<operator|<what it does");
         for (int i = 0; i < ops_count; i++)
             if (!(ops_all[i]->flags & OP_INNER)) {
                 table_add(&t, ops_all[i]->name);

@@ -127,7 +127,7 @@ static void print_spec(const struct cli *c, const struct flowfile *f) {
     if (s->description && *s->description)
         printf(" - %s", s->description);
     putchar('\n');
-    table_begin(&t, "<  task", "<type", "<reads", "<makes rows of", NULL);
+    table_begin(&t, "<  task|<type|<reads|<makes rows of");
     for (int i = 0; i < s->ntasks; i++)
         print_streams(&t, a, s, &s->tasks[s->order[i]]);
     for (int r = 0; r < t.n; r += t.cols)
@@ -328,15 +328,15 @@ static int unknown_sink(struct cli *c, const struct running *g, const char *name
 
 static int open_outputs(struct running *g, const struct run_options *o, const struct spec *s) {
     struct cli *c = g->c;
-    int n = run_sinks(g->run), rc = 0, std = 0;
+    int n = run_sinks(g->run), std = 0;
     g->out = arena_zalloc(&c->arena, sizeof *g->out * (size_t)(n + 1));
     g->files = arena_zalloc(&c->arena, sizeof *g->files * (size_t)(o->out.n + 1));
-    if ((rc = rowfile_open(&g->std, "-", &g->err)) < 0)
+    if (rowfile_open(&g->std, "-", &g->err) < 0)
         return cli_error(c, &g->err);
     for (int i = 0; i < o->out.n; i++) {
         const char *name, *file;
-        rc = split_pair(c, "out", o->out.v[i], n == 1 ? run_sink(g->run, 0)->name : NULL, &name,
-                        &file);
+        int rc = split_pair(c, "out", o->out.v[i], n == 1 ? run_sink(g->run, 0)->name : NULL, &name,
+                            &file);
         if (rc < 0)
             return rc;
         int k = find_sink(g, name);
@@ -347,7 +347,7 @@ static int open_outputs(struct running *g, const struct run_options *o, const st
             continue;
         }
         g->out[k].file = &g->files[i];
-        if ((rc = rowfile_open(&g->files[i], file, &g->err)) < 0)
+        if (rowfile_open(&g->files[i], file, &g->err) < 0)
             return cli_error(c, &g->err);
     }
     for (int i = 0; i < n; i++) {
@@ -360,7 +360,7 @@ static int open_outputs(struct running *g, const struct run_options *o, const st
             g->out[i].prefix = arena_printf(&c->arena, "%s\t", run_sink(g->run, i)->name);
             g->out[i].prefix_len = strlen(g->out[i].prefix);
         }
-    if (o->dead && (rc = rowfile_open(&g->dead, o->dead, &g->err)) < 0)
+    if (o->dead && rowfile_open(&g->dead, o->dead, &g->err) < 0)
         return cli_error(c, &g->err);
     return 0;
 }
@@ -387,8 +387,7 @@ static void add_count(struct table *t, uint64_t v, enum style s) {
 static void print_tasks(const struct run *r, bool color) {
     struct table t;
     char buf[UNIT_MAX];
-    table_begin(&t, "<task", "<type", ">rows in", ">rows out", ">filtered", ">late", ">rejected",
-                ">a row", NULL);
+    table_begin(&t, "<task|<type|>rows in|>rows out|>filtered|>late|>rejected|>a row");
     for (int i = 0; i < run_tasks(r); i++) {
         struct run_task k;
         run_task(r, i, &k);

@@ -72,8 +72,7 @@ static void add_rate(struct table *t, double v) {
 static int draw_flows(const struct screen *s, int max, int width, bool color) {
     struct table t;
     int n = 0, left = 0;
-    table_begin(&t, "<dataflow", "<state", ">rows in/s", ">rows out/s", ">tasks", ">shared", "<",
-                NULL);
+    table_begin(&t, "<dataflow|<state|>rows in/s|>rows out/s|>tasks|>shared|<");
     for (const struct jnode *d = json_list(s->b->flows.root, "dataflows"); d; d = d->next) {
         if (n == max) {
             left++;
@@ -102,8 +101,7 @@ static int draw_flows(const struct screen *s, int max, int width, bool color) {
 static void draw_tasks(const struct screen *s, int max, int width, bool color) {
     struct table t;
     char buf[UNIT_MAX];
-    table_begin(&t, "<task", ">rows in/s", ">rows out/s", ">a row", ">core", ">rejected", ">lag",
-                ">users", NULL);
+    table_begin(&t, "<task|>rows in/s|>rows out/s|>a row|>core|>rejected|>lag|>users");
     for (int i = 0; i < s->nlines && i < max; i++) {
         const struct look_line *l = &s->lines[i];
         const char *id = strrchr(l->label, '/');

@@ -26,8 +26,7 @@ int cmd_topics(struct cli *c) {
         return rc;
     struct table t;
     char buf[UNIT_MAX];
-    table_begin(&t, "<topic", ">records", ">from", ">to", ">bytes", ">readers", "<written by",
-                NULL);
+    table_begin(&t, "<topic|>records|>from|>to|>bytes|>readers|<written by");
     for (const struct jnode *d = json_list(doc.root, "topics"); d; d = d->next) {
         int64_t begin = json_int(d, "begin"), end = json_int(d, "end");
         const struct jnode *readers = jnode_get(d, "readers");
@@ -182,6 +181,10 @@ int cmd_tail(struct cli *c) {
             cli_errors(c, &es);
         else if (t.failed)
             rc = ERR_SYSTEM;
+        else if (o->follow && t.left != 0)
+            rc = cli_error(c, &(struct err){ .code = ERR_UNREACHABLE,
+                                             .text = "the stream ended: the server stopped, or the "
+                                                     "topic was deleted" });
     }
     errs_free(&es);
     client_close(cl);

@@ -111,15 +111,14 @@ int text_width(const char *s, size_t len) {
 
 /* ---- tables ---- */
 
-void table_begin(struct table *t, ...) {
+void table_begin(struct table *t, const char *heads) {
     *t = (struct table){ 0 };
-    va_list ap;
-    va_start(ap, t);
-    for (const char *h; (h = va_arg(ap, const char *)) && t->cols < TABLE_COLS_MAX;) {
-        t->right[t->cols] = *h == '>';
-        t->head[t->cols++] = h + 1;
+    for (const char *p = heads; *p && t->cols < TABLE_COLS_MAX;) {
+        size_t n = strcspn(p, "|");
+        t->right[t->cols] = *p == '>';
+        t->head[t->cols++] = arena_strndup(&t->arena, p + 1, n - 1);
+        p += n + (p[n] == '|');
     }
-    va_end(ap);
 }
 
 void table_add(struct table *t, const char *text) {

@@ -22,8 +22,8 @@ struct table {
     struct table_cell *cells;
     int n, cap;
 };
-/* One argument a column, ending with NULL: "<name" is aligned left, ">rows" right. */
-void table_begin(struct table *t, ...) __attribute__((sentinel));
+/* The columns' headings with their alignment: "<name|>rows" is a word and a number. */
+void table_begin(struct table *t, const char *heads);
 /* The next cell, row by row; the text is copied. */
 void table_add(struct table *t, const char *text);
 void table_addf(struct table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

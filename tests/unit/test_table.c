@@ -86,7 +86,7 @@ static char *printed(const struct table *t, int width) {
 static void test_layout(void **state) {
     (void)state;
     struct table t;
-    table_begin(&t, "<name", ">rows", "<why", NULL);
+    table_begin(&t, "<name|>rows|<why");
     char *s = printed(&t, 0);
     assert_string_equal(s, "");
     free(s);
@@ -118,7 +118,7 @@ static void test_layout_random(void **state) {
     uint64_t seed = test_seed(1), rnd = seed;
     for (int i = 0; i < test_scale(2000); i++) {
         struct table t;
-        table_begin(&t, "<a", "<b", ">n", "<last", NULL);
+        table_begin(&t, "<a|<b|>n|<last");
         int rows = 1 + (int)(test_random(&rnd) % 5);
         for (int c = 0; c < 4 * rows; c++) {
             char cell[64] = "";
