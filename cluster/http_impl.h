@@ -83,6 +83,7 @@ int http_events(struct request *r);
 int http_health(struct request *r);
 int http_ready(struct request *r);
 int http_version(struct request *r);
+int http_openapi(struct request *r);
 int http_operators(struct request *r);
 int http_operator(struct request *r);
 int http_dlq(struct request *r);

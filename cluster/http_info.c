@@ -1,6 +1,7 @@
 /* Health, version, operators, files, dead letters, workers, metrics. */
 #include "cluster/cmd.h"
 #include "cluster/http_impl.h"
+#include "cluster/openapi.h"
 #include "cluster/text.h"
 #include "cluster/view.h"
 #include <string.h>
@@ -30,6 +31,11 @@ int http_version(struct request *r) {
     text_json(&r->out, conf.dir);
     sbuf_printf(&r->out, ",\"durability\":\"%s\",\"log\":\"local\"}",
                 conf.durability == LOG_POWER ? "power" : "process");
+    return 200;
+}
+
+int http_openapi(struct request *r) {
+    sbuf_add(&r->out, openapi_json, (size_t)(openapi_json_end - openapi_json));
     return 200;
 }
 

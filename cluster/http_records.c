@@ -94,7 +94,7 @@ static void add_record(struct tail *t) {
     if (!t->json) {
         sbuf_add(&t->text, value ? value : "", value ? len : 0);
     } else {
-        sbuf_printf(&t->text, "{\"offset\":%lld,\"time\":%lld,", (long long)(t->offset + i),
+        sbuf_printf(&t->text, "{\"offset\":%lld,\"time\":%lld,", (long long)t->offset + i,
                     (long long)(w->times ? w->times[i] : w->time));
         text_bytes(&t->text, "key", key, klen);
         sbuf_adds(&t->text, ",");

@@ -137,9 +137,9 @@ static int read_rows(struct request *r, struct ingest_rows *rows, struct err *e)
 
 int http_post_records(struct request *r) {
     struct err e = ERR_INIT;
-    struct post p;
+    struct post p = { 0 };
     struct ingest_rows rows = { 0 };
-    struct ingest_answer a;
+    struct ingest_answer a = { 0 };
     int rc = read_post(r, &p, &e);
     if (rc == 0)
         rc = read_rows(r, &rows, &e);
