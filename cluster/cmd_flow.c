@@ -95,21 +95,24 @@ static void spec_body(struct sbuf *o, const struct flowfile *f) {
 }
 
 /* Reads and checks all files before anything is sent: an error costs no round trip and every file
- * that a config names is at hand. Variables that only the server knows are no error here. */
+ * that a config names is at hand. */
 static int load_all(struct cli *c, struct flowfile *f) {
-    struct errs es = { 0 };
+    struct errs es = { 0 }, warn = { 0 };
     int rc = 0;
     for (int i = 0; i < c->nargs; i++) {
         struct err e = ERR_INIT;
         int rc1 = flowfile_load(&f[i], c->args[i], &c->arena, &e);
+        f[i].remote = true;
         if (rc1 < 0)
             errs_add(&es, &e);
         else
-            rc1 = flowfile_parse(&f[i], &es, NULL);
+            rc1 = flowfile_parse(&f[i], &es, &warn);
         rc = rc ? rc : rc1;
     }
+    cli_warnings(c, &warn);
     if (rc < 0)
         cli_errors(c, &es);
+    errs_free(&warn);
     errs_free(&es);
     return rc;
 }

@@ -32,10 +32,8 @@ static int resolve(void *user, const char *name, struct file *out, struct err *e
             : arena_printf(f->arena, "%.*s/%s", (int)(slash - f->name), f->name, name);
     char *data;
     int rc = cli_read_file(path, FLOWFILE_FILE_MAX, f->arena, &data, &out->len, e);
-    if (rc < 0) {
-        f->missing++;
+    if (rc < 0)
         return rc;
-    }
     out->name = arena_strdup(f->arena, name);
     out->data = data;
     file_hash(out);
@@ -64,8 +62,8 @@ static const char *secret_text(struct flowfile *f, const char *name) {
 
 static const char *variable(void *user, const char *name, bool secret) {
     struct flowfile *f = user;
-    if (secret)
-        return secret_text(f, name);
+    if (secret) /* "0" is right for every parameter that a secret may stand in */
+        return f->remote ? "0" : secret_text(f, name);
     const char *value = getenv(name);
     for (int i = 0; i < f->nvars; i++)
         if (strcmp(f->vars[i].name, name) == 0)

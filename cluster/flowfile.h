@@ -22,7 +22,7 @@ struct flowfile {
     struct file *files;
     int nvars; /* ${NAME} in its configs, and what they are in this environment */
     struct flowvar *vars;
-    int missing; /* named, but not to be read: errors were reported */
+    bool remote; /* set before flowfile_parse: secrets are a server's, and not looked for here */
     struct spec spec;
 };
 
