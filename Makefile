@@ -116,6 +116,7 @@ $(O)/%.o: %.c $(O)/flags
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+$(O)/cluster/openapi.o: cluster/openapi.json
 $(O)/%.cc.o: %.cc $(O)/flags
 	@mkdir -p $(@D)
 	$(call say,CXX,$<)

@@ -29,6 +29,7 @@ const struct route http_routes[] = {
     { .method = "GET", .path = "/readyz", .handle = http_ready },
     { .method = "GET", .path = "/metrics", .handle = http_metrics },
     { .method = "GET", .path = "/v1/version", .handle = http_version },
+    { .method = "GET", .path = "/v1/openapi.json", .handle = http_openapi },
     { .method = "POST",
       .path = "/v1/dataflows",
       .body_max = HTTP_SPECS_MAX,
@@ -173,8 +174,7 @@ static int find_route(struct request *r, const char *path) {
     }
     if (len == 0) {
         struct err e;
-        err_set(&e, ERR_NOTFOUND, "there is no %.200s here; the API is described in openapi.json",
-                path);
+        err_set(&e, ERR_NOTFOUND, "there is no %.200s here; see /v1/openapi.json", path);
         return http_error(r, &e);
     }
     char text[160];
