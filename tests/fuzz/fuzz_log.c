@@ -162,7 +162,7 @@ static void fix_all(const char *name, uint8_t *p, size_t len) {
 }
 
 static void write_file(int i, const uint8_t *bytes, size_t len) {
-    char path[160];
+    char path[1024]; /* as gcc bounds the name by its whole table */
     snprintf(path, sizeof path, "%s/%s", dir, file[i].name);
     for (char *p = path + strlen(dir) + 1; (p = strchr(p, '/')); p++) {
         *p = 0;
