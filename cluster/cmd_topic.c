@@ -116,8 +116,7 @@ static int tail_topic(struct cli *c, struct client *cl, const struct jnode *topi
                      "and `braid ls` list them",
                      name);
     else if (rc == 0 && n == 0)
-        rc = err_set(&e, ERR_INPUT, "dataflow '%s' keeps its rows in no topic; give its sink one",
-                     name);
+        *topic = NULL; /* its sinks store nothing: follow what commits */
     else if (rc == 0 && n > 1)
         rc = err_set(&e, ERR_INPUT,
                      "dataflow '%s' writes %d topics; name one of them (`braid "
@@ -153,6 +152,19 @@ static int tail_range(struct cli *c, const struct tail_options *o, const struct 
     return 0;
 }
 
+/* A dataflow whose sink stores nothing has no past: rows from now on, until -n of them. */
+static int tail_rows(struct cli *c, struct client *cl, int64_t count, struct errs *es) {
+    struct tail t = { .c = c, .left = count };
+    const char *path =
+        arena_printf(&c->arena, "/v1/dataflows/%s/rows?format=%s",
+                     client_escape(cl, c->args[0], &c->arena), c->json ? "json" : "raw");
+    cli_note(c, "%s stores nothing: its rows from now on", c->args[0]);
+    int rc = client_stream(cl, path, on_tail, &t, es);
+    if (rc < 0)
+        cli_errors(c, es);
+    return rc == 0 && t.failed ? ERR_SYSTEM : rc;
+}
+
 int cmd_tail(struct cli *c) {
     const struct tail_options *o = c->opt;
     struct client *cl;
@@ -168,6 +180,12 @@ int cmd_tail(struct cli *c) {
         cli_errors(c, &es);
     else
         rc = tail_topic(c, cl, json_list(topics.root, "topics"), &name);
+    if (rc == 0 && !name) {
+        rc = tail_rows(c, cl, o->n == CLI_UNSET ? -1 : o->n, &es);
+        errs_free(&es);
+        client_close(cl);
+        return rc;
+    }
     if (rc == 0)
         rc = tail_range(c, o, find_topic(json_list(topics.root, "topics"), name), &from, &count);
     if (rc == 0 && count != 0) {

@@ -1,4 +1,4 @@
-/* Inside of the coordinator: for coord.c, submit.c, stats.c, view*.c only. */
+/* Inside of the coordinator: for coord.c, submit.c, stats.c, view*.c, http_rows.c only. */
 #ifndef BRAID_COORD_IMPL_H
 #define BRAID_COORD_IMPL_H
 #include "cluster/coord.h"

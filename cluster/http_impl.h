@@ -76,6 +76,7 @@ int http_topic_delete(struct request *r);
 int http_post_records(struct request *r);
 /* http_records.c */
 int http_get_records(struct request *r);
+int http_get_rows(struct request *r);
 void http_topic_deleted(struct http *h, const char *topic); /* its followers look, and end */
 /* http_events.c */
 int http_events(struct request *r);
