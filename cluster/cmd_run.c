@@ -230,8 +230,6 @@ static int make_inputs(struct cli *c, const struct run_options *o, const struct 
             rc = split_pair(c, "in", o->in.v[i], only_topic(s), &in[i].topic, &in[i].data.source);
         if (rc < 0)
             return rc;
-        if (strcmp(in[i].data.source, "-") == 0)
-            in[i].data.source = "/dev/stdin";
     }
     conf->ninputs = o->in.n;
     conf->inputs = in;

@@ -311,7 +311,7 @@ static int replay_conf(struct cli *c, const struct replay_options *o, struct dat
     int rc = cmd_dataset_conf(c, &o->data, d);
     if (rc < 0)
         return rc;
-    d->source = strcmp(c->args[0], "-") == 0 ? "/dev/stdin" : c->args[0];
+    d->source = c->args[0];
     d->rate = isnan(o->rate) ? 0 : o->rate;
     d->speed = isnan(o->speed) ? 0 : o->speed;
     if (!o->topic)

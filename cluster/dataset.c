@@ -382,7 +382,8 @@ static int prepare(struct dataset *ds, struct err *e) {
                        "keys need the name of the id field (or the number of the "
                        "column) of %s",
                        ds->path);
-    ds->in.fd = open(ds->path, O_RDONLY | O_CLOEXEC);
+    ds->in.fd = strcmp(ds->path, "-") == 0 ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)
+                                           : open(ds->path, O_RDONLY | O_CLOEXEC);
     struct stat st;
     if (ds->in.fd < 0 || fstat(ds->in.fd, &st) != 0) {
         rc = errno == ENOENT ? ERR_NOTFOUND : ERR_SYSTEM;

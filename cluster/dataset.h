@@ -39,7 +39,7 @@ enum {
 
 enum dataset_lines { DATASET_AUTO, DATASET_TIMED, DATASET_PLAIN };
 struct dataset_conf {
-    const char *source;       /* a file, or `sys`, `taxi`, `fit`: the RIoTBench samples */
+    const char *source;       /* a file, `-` (stdin), or `sys`, `taxi`, `fit`: RIoTBench samples */
     enum dataset_lines lines; /* whether lines begin with a time */
     int64_t loop;             /* passes; 0 counts as 1; DATASET_ENDLESS */
     int64_t keys;             /* distinct ids wanted; 0: as in the file */
