@@ -152,57 +152,74 @@ static int tail_range(struct cli *c, const struct tail_options *o, const struct 
     return 0;
 }
 
-/* A dataflow whose sink stores nothing has no past: rows from now on, until -n of them. */
-static int tail_rows(struct cli *c, struct client *cl, int64_t count, struct errs *es) {
-    struct tail t = { .c = c, .left = count };
-    const char *path =
-        arena_printf(&c->arena, "/v1/dataflows/%s/rows?format=%s",
-                     client_escape(cl, c->args[0], &c->arena), c->json ? "json" : "raw");
+/* A sink that stores nothing has no past: its rows from now on, until -n of them. NAME/TASK tells
+ * which sink when there are several. */
+static int rows_path(struct cli *c, struct client *cl, const struct tail_options *o,
+                     const char **path, int64_t *count) {
+    const char *slash = strchr(c->args[0], '/'), *task = "";
+    const char *name = c->args[0];
+    if (slash) {
+        name = arena_strndup(&c->arena, name, (size_t)(slash - name));
+        task = arena_printf(&c->arena, "&task=%s", client_escape(cl, slash + 1, &c->arena));
+    }
+    if (o->from && strcmp(o->from, "latest") != 0)
+        return cli_usage(c, "%s stores nothing, so --from can only be latest", c->args[0]);
+    *path = arena_printf(&c->arena, "/v1/dataflows/%s/rows?format=%s%s",
+                         client_escape(cl, name, &c->arena), c->json ? "json" : "raw", task);
+    *count = o->n == CLI_UNSET ? -1 : o->n;
     cli_note(c, "%s stores nothing: its rows from now on", c->args[0]);
-    int rc = client_stream(cl, path, on_tail, &t, es);
+    return 0;
+}
+
+/* What to ask for; *count lines of it are printed, -1: all. */
+static int tail_path(struct cli *c, struct client *cl, const struct tail_options *o,
+                     const char **path, int64_t *count) {
+    struct json_doc doc;
+    struct errs es = { 0 };
+    const char *name = NULL, *limit = "";
+    int64_t from = 0;
+    int rc = client_json(cl, "GET", "/v1/topics", NULL, &c->arena, &doc, &es);
+    const struct jnode *topics = rc == 0 ? json_list(doc.root, "topics") : NULL;
     if (rc < 0)
-        cli_errors(c, es);
-    return rc == 0 && t.failed ? ERR_SYSTEM : rc;
+        cli_errors(c, &es);
+    else if (!strchr(c->args[0], '/'))
+        rc = tail_topic(c, cl, topics, &name);
+    errs_free(&es);
+    if (rc == 0 && !name)
+        return rows_path(c, cl, o, path, count);
+    if (rc == 0)
+        rc = tail_range(c, o, find_topic(topics, name), &from, count);
+    if (rc < 0)
+        return rc;
+    if (*count > 0)
+        limit = arena_printf(&c->arena, "&max=%lld", (long long)*count);
+    *path = arena_printf(&c->arena, "/v1/topics/%s/records?from=%lld%s&format=%s%s",
+                         client_escape(cl, name, &c->arena), (long long)from, limit,
+                         c->json ? "json" : "raw", o->follow ? "&follow=1" : "");
+    return 0;
 }
 
 int cmd_tail(struct cli *c) {
     const struct tail_options *o = c->opt;
+    struct tail t = { .c = c };
     struct client *cl;
-    struct json_doc topics;
     struct errs es = { 0 };
-    const char *name;
-    int64_t from = 0, count = 0;
+    const char *path = NULL;
     int rc = cmd_connect(c, &cl);
     if (rc < 0)
         return rc;
-    rc = client_json(cl, "GET", "/v1/topics", NULL, &c->arena, &topics, &es);
-    if (rc < 0)
-        cli_errors(c, &es);
-    else
-        rc = tail_topic(c, cl, json_list(topics.root, "topics"), &name);
-    if (rc == 0 && !name) {
-        rc = tail_rows(c, cl, o->n == CLI_UNSET ? -1 : o->n, &es);
-        errs_free(&es);
-        client_close(cl);
-        return rc;
-    }
-    if (rc == 0)
-        rc = tail_range(c, o, find_topic(json_list(topics.root, "topics"), name), &from, &count);
-    if (rc == 0 && count != 0) {
-        struct tail t = { .c = c, .left = count };
-        const char *limit = count > 0 ? arena_printf(&c->arena, "&max=%lld", (long long)count) : "";
-        const char *path = arena_printf(&c->arena, "/v1/topics/%s/records?from=%lld%s&format=%s%s",
-                                        client_escape(cl, name, &c->arena), (long long)from, limit,
-                                        c->json ? "json" : "raw", o->follow ? "&follow=1" : "");
+    rc = tail_path(c, cl, o, &path, &t.left);
+    bool endless = t.left < 0;
+    if (rc == 0 && t.left != 0) {
         rc = client_stream(cl, path, on_tail, &t, &es);
         if (rc < 0)
             cli_errors(c, &es);
         else if (t.failed)
             rc = ERR_SYSTEM;
-        else if (o->follow && t.left != 0)
+        else if (endless || (o->follow && t.left > 0))
             rc = cli_error(c, &(struct err){ .code = ERR_UNREACHABLE,
                                              .text = "the stream ended: the server stopped, or the "
-                                                     "topic was deleted" });
+                                                     "topic or dataflow was removed" });
     }
     errs_free(&es);
     client_close(cl);
