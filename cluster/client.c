@@ -261,10 +261,6 @@ int64_t json_int(const struct jnode *obj, const char *key) {
     const struct jnode *n = jnode_get(obj, key);
     return n && n->type == J_INT ? n->i : n && n->type == J_REAL ? (int64_t)n->d : 0;
 }
-bool json_true(const struct jnode *obj, const char *key) {
-    const struct jnode *n = jnode_get(obj, key);
-    return n && n->type == J_BOOL && n->b;
-}
 const struct jnode *json_list(const struct jnode *obj, const char *key) {
     const struct jnode *n = jnode_get(obj, key);
     return n && (n->type == J_ARR || n->type == J_OBJ) ? n->child : NULL;

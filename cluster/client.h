@@ -37,7 +37,6 @@ const char *client_escape(struct client *c, const char *text, struct arena *a);
 /* Members of the answer's objects, with a default when absent or of another type. */
 const char *json_text(const struct jnode *obj, const char *key);         /* "" */
 int64_t json_int(const struct jnode *obj, const char *key);              /* 0 */
-bool json_true(const struct jnode *obj, const char *key);                /* false */
 const struct jnode *json_list(const struct jnode *obj, const char *key); /* first element or NULL */
 uint32_t json_count(const struct jnode *obj, const char *key);           /* elements; 0 */
 #endif

@@ -85,7 +85,7 @@ static void check_refs(json_t *root, json_t *schemas, json_t *used) {
             const char *name = strrchr(ref, '/') + 1;
             if (!json_object_get(schemas, name))
                 fail_msg("nothing at %s", ref);
-            json_object_set_new(used, name, json_integer(1));
+            json_object_set_new(used, name, json_true());
         }
         if (json_is_object(v))
             json_object_foreach(v, key, child) stack[n++] = child;
