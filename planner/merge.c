@@ -13,6 +13,7 @@ struct merging {
     const struct plan_bound *bound; /* restart: one a stage; else NULL */
     struct errs *es;
     struct inst **parents; /* of the stage at hand, by link */
+    bool timeless;         /* no timers and one source: watermarks cannot change its output */
 };
 
 /* ---- errors ---- */
@@ -50,6 +51,23 @@ static bool same_text(const char *a, const char *b) {
     return a && b ? strcmp(a, b) == 0 : a == b;
 }
 
+/* A time stage remembers only the watermark. To a dataflow that never looks at it, it is a stage
+ * without memory. */
+static bool forgetful(const struct merging *m, const struct op_desc *op) {
+    return op->memory == MEMORY_NONE ||
+           (m->timeless && (op->flags & OP_INNER) && (op->flags & OP_SETS_TIME));
+}
+
+static bool spec_timeless(const struct spec *s) {
+    int sources = 0;
+    for (int i = 0; i < s->nstages; i++) {
+        sources += (s->stages[i].op->flags & OP_SOURCE) != 0;
+        if (s->stages[i].op->flags & OP_TIMERS)
+            return false;
+    }
+    return sources == 1;
+}
+
 /* Whether the history of a running instance is one that this dataflow accepts (merge.h). */
 static bool joinable(const struct merging *m, const struct inst *in, const struct spec_stage *st) {
     if (in->cut.id == m->cut.id) /* of one request: what differs there was meant to differ */
@@ -58,7 +76,7 @@ static bool joinable(const struct merging *m, const struct inst *in, const struc
         return false;
     if (m->s->history == HISTORY_SHARED)
         return true;
-    return st->op->memory == MEMORY_NONE && !in->attach;
+    return forgetful(m, st->op) && !in->attach;
 }
 
 /* Default attach parameters first, then the oldest. */
@@ -387,6 +405,7 @@ static void undo_steps(struct plan *p, int nsteps, const struct inst *mark) {
 int merge_bound(struct plan *p, const struct spec *s, const struct plan_cut *cut,
                 const struct plan_env *env, const struct plan_bound *bound, struct errs *es) {
     struct merging m = { .p = p, .s = s, .cut = *cut, .env = env, .bound = bound, .es = es };
+    m.timeless = spec_timeless(s);
     const struct flow *other = plan_find(p, s->name);
     if (other) {
         const struct jnode *n = jnode_get(s->doc.root, "name");

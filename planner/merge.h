@@ -10,7 +10,9 @@
  *  - `history: shared`: any instance of equal signature and the same parents, the one started first
  *    (one started with default attach parameters before one that was not);
  *  - `history: own`: the same, but an operator with memory only when it was started at the same
- * cut, and a source only when it was started with the same attach parameters;
+ *    cut, and a source only when it was started with the same attach parameters. A time stage
+ *    counts as without memory for a dataflow of one source and no timers: it remembers nothing
+ *    but the watermark, at which that dataflow never looks;
  *  - a stage whose attach parameters are not the defaults (`start: earliest`): only an instance
  *    started with the same ones at the same cut;
  *  - of instances started at this very cut: only one with the same attach parameters, so that the

@@ -210,6 +210,16 @@ static bool links_equal(const struct oflow *f, const struct ostage *s, const str
     return true;
 }
 
+/* Only windows and the merging of sources see watermarks. */
+static bool looks_at_time(const struct oflow *f) {
+    int sources = 0, windows = 0;
+    for (int i = 0; i < f->g.n; i++) {
+        sources += f->g.t[i].kind == FACE || f->g.t[i].kind == RAW || f->g.t[i].kind == SRC;
+        windows += f->g.t[i].kind == WIN;
+    }
+    return windows || sources != 1;
+}
+
 static bool may_join(const struct oflow *f, const struct ostage *s, const struct oinst *in) {
     if (in->cut == f->cut) /* of one request: what differs there was meant to differ */
         return strcmp(in->attach, s->attach) == 0;
@@ -217,7 +227,8 @@ static bool may_join(const struct oflow *f, const struct ostage *s, const struct
         return false;
     if (!f->g.own)
         return true;
-    return !s->memory && !in->attach[0];
+    bool clock = strcmp(s->op, "f_time") == 0 && !looks_at_time(f);
+    return (!s->memory || clock) && !in->attach[0];
 }
 
 static int oracle_find(const struct oflow *f, const struct ostage *s) {
