@@ -1,4 +1,5 @@
 #include "tests/unit/world.h"
+#include "tests/unit/files_fault.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -46,19 +47,43 @@ static void executor_open(struct world *w) {
 
 static void log_start(struct world *w) {
     struct err e = ERR_INIT;
-    struct log_conf conf = { .dir = w->dir, .durability = LOG_PROCESS };
+    struct log_conf conf = { .dir = w->dir,
+                             .durability = w->ft ? LOG_POWER : LOG_PROCESS,
+                             .files = w->ft ? fault_files(w->ft) : NULL };
     if (log_open(&w->log, &conf, &e) < 0)
         fail_msg("log: %s", e.text);
 }
 
-void world_open(struct world *w, uint32_t batch_rows) {
+void world_open(struct world *w, uint32_t batch_rows, bool power) {
     memset(w, 0, sizeof *w);
     w->batch_rows = batch_rows;
     snprintf(w->dir, sizeof w->dir, "/tmp/braid-world-XXXXXX");
     assert_non_null(mkdtemp(w->dir));
     w->plan = plan_new();
+    if (power)
+        w->ft = fault_new(w->dir, 1);
     log_start(w);
     executor_open(w);
+}
+
+static void remove_dir(const char *dir) {
+    char cmd[128];
+    snprintf(cmd, sizeof cmd, "rm -rf '%s'", dir);
+    assert_int_equal(system(cmd), 0);
+}
+
+/* The machine goes on with what its disk has for sure, or with any part of the rest, too. */
+static void lose_power(struct world *w) {
+    char to[sizeof w->dir];
+    snprintf(to, sizeof to, "/tmp/braid-world-XXXXXX");
+    assert_non_null(mkdtemp(to));
+    remove_dir(to);
+    fault_image(w->ft, to, w->boots % 2 ? FAULT_SCATTER : FAULT_DROP);
+    fault_free(w->ft);
+    remove_dir(w->dir);
+    memcpy(w->dir, to, sizeof to);
+    w->ft = fault_new(w->dir, (uint64_t)++w->boots);
+    fault_boot(w->ft, w->boots);
 }
 
 void world_close(struct world *w) {
@@ -70,9 +95,9 @@ void world_close(struct world *w) {
         sbuf_free(&w->flow[i].saved);
     }
     free(w->flow);
-    char cmd[128];
-    snprintf(cmd, sizeof cmd, "rm -rf '%s'", w->dir);
-    assert_int_equal(system(cmd), 0);
+    if (w->ft)
+        fault_free(w->ft);
+    remove_dir(w->dir);
 }
 
 void world_topic(struct world *w, const char *topic) {
@@ -229,6 +254,8 @@ void world_restart(struct world *w) {
     executor_free(w->x);
     log_close(w->log);
     plan_free(w->plan);
+    if (w->ft)
+        lose_power(w);
     log_start(w);
     executor_open(w);
     w->plan = plan_new();

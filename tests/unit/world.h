@@ -20,6 +20,8 @@ struct world {
     struct plan *plan;
     struct executor *x;
     uint32_t batch_rows;
+    struct fault *ft; /* `power`: files that lose what was not synced; NULL: real files */
+    int boots;
     struct world_flow *flow;
     int nflows, cap;
     uint64_t cut;
@@ -28,7 +30,8 @@ struct world {
     void (*at_cut)(struct world *w, const struct change *ch, struct exec *ex);
 };
 
-void world_open(struct world *w, uint32_t batch_rows);
+/* `power`: the log syncs each commit, and world_restart is a loss of power. */
+void world_open(struct world *w, uint32_t batch_rows, bool power);
 void world_close(struct world *w);                    /* removes the directory */
 void world_topic(struct world *w, const char *topic); /* unless it exists */
 /* Appends records (one a line) and commits. */
@@ -38,7 +41,7 @@ struct world_flow *world_submit(struct world *w, const char *text);
 /* As world_submit, but hands the error back: 0 or negative. */
 int world_try(struct world *w, const char *text, struct world_flow **f, struct errs *es);
 void world_remove(struct world *w, struct world_flow *f, bool drain);
-/* Stops without a last epoch (as kill -9 would) and starts from the log. */
+/* Stops without a last epoch, as kill -9 would, or loses power; starts from the log. */
 void world_restart(struct world *w);
 /* Everything in a topic, one record a line. */
 void world_read(struct world *w, const char *topic, struct sbuf *out);
