@@ -307,8 +307,10 @@ static bool take_outcome(struct executor *x) {
         epoch_committed(x);
     else if (outcome == LOG_ABORTED)
         epoch_aborted(x);
-    else
+    else {
+        x->committing = false; /* the committer will not call back: executor_free need not wait */
         fail(x, &e);
+    }
     return true;
 }
 

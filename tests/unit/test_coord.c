@@ -442,16 +442,27 @@ static ssize_t full_pwritev(void *ctx, int fd, const struct iovec *iov, int n, i
     return disk_full ? -ENOSPC : files_real.pwritev(ctx, fd, iov, n, at);
 }
 
-static struct coord *open_coord(void) {
+static _Atomic int sync_fails;
+
+static int failing_datasync(void *ctx, int fd) {
+    return sync_fails ? -EIO : files_real.datasync(ctx, fd);
+}
+
+static struct coord *open_durable(enum log_durability durability) {
     static struct log_files files;
     struct coord *c;
     struct err e = ERR_INIT;
     files = files_real;
     files.pwritev = full_pwritev;
-    struct coord_conf conf = { .dir = dir, .files = &files };
+    files.datasync = failing_datasync;
+    struct coord_conf conf = { .dir = dir, .files = &files, .durability = durability };
     if (coord_open(&c, &conf, &e) < 0)
         fail_msg("%s", e.text);
     return c;
+}
+
+static struct coord *open_coord(void) {
+    return open_durable(LOG_PROCESS);
 }
 
 static char *copy_spec(const char *name, const char *from, const char *to) {
@@ -694,9 +705,51 @@ static void test_submit_on_full_disk(void **state) {
     view_list(c, &out);
     assert_non_null(strstr(sbuf_str(&out), "\"state\":\"DEGRADED\""));
     assert_null(strstr(sbuf_str(&out), "late"));
+    struct event ev;
+    uint64_t last = events_last(coord_events(c));
+    events_look(coord_events(c), c);
+    assert_true(events_get(coord_events(c), last, &ev));
+    assert_string_equal(ev.kind, "degraded");
     disk_full = 0;
     pthread_join(t, NULL);
     await(c, "late", "\"state\":\"RUNNING\"");
+    usleep(600000); /* looks closer together do nothing */
+    last = events_last(coord_events(c));
+    events_look(coord_events(c), c);
+    assert_true(events_get(coord_events(c), last, &ev));
+    assert_string_equal(ev.kind, "recovered");
+    assert_string_equal(ev.dataflow, "a");
+    sbuf_free(&out);
+    coord_close(c);
+}
+
+/* A sync that fails leaves it open whether a commit is durable: the executor stops, everybody is
+ * told, and a restart finds out. */
+static void test_unknown_outcome(void **state) {
+    (void)state;
+    struct coord *c = open_durable(LOG_POWER);
+    struct sbuf out = { 0 };
+    struct err e = ERR_INIT;
+    char error[800];
+    submit_ok(c, copy_spec("a", "t", "a"));
+    post_to(c, "t", 2);
+    await_end(c, "a", 2);
+    struct log_topic_conf tc = { 1, -1 };
+    assert_int_equal(log_topic_create(coord_log(c), "b", &tc, &e), 0);
+    sync_fails = 1;
+    assert_int_equal(submit(c, copy_spec("b", "t", "b"), error, sizeof error), ERR_SYSTEM);
+    if (!strstr(error, "executor stopped"))
+        fail_msg("%s", error);
+    assert_true(shows(c, "a", "\"state\":\"FAILED\""));
+    assert_int_equal(submit(c, copy_spec("d", "t", "d"), error, sizeof error), ERR_SYSTEM);
+    assert_non_null(strstr(error, "restart"));
+    assert_int_equal(coord_remove(c, "a", false, &out, &e), ERR_SYSTEM);
+    sync_fails = 0;
+    coord_close(c);
+    c = open_durable(LOG_POWER);
+    assert_true(shows(c, "a", "\"state\":\"RUNNING\""));
+    post_to(c, "t", 1);
+    await_end(c, "a", 3);
     sbuf_free(&out);
     coord_close(c);
 }
@@ -819,6 +872,7 @@ int main(void) {
         T(test_disk_full),
         T(test_submit_on_full_disk),
         T(test_failed_source),
+        T(test_unknown_outcome),
         T(test_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
