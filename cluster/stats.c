@@ -27,6 +27,8 @@ static void take_task(void *arg, struct task *t) {
     en->error = NULL;
     en->position = -1;
     task_stats(t, &en->s);
+    if (en->s.held_for)
+        en->s.held_for = arena_strdup(&st->arena, en->s.held_for);
     if (!(task_def(t)->op->flags & OP_SOURCE))
         return;
     en->position = task_position(t);

@@ -109,7 +109,8 @@ void view_removed(const struct flow *f, struct sbuf *out) {
 
 /* ---- states ---- */
 
-static enum flow_state state_of(const struct stats *st, const struct flow *f, const char **reason) {
+static enum flow_state state_of(struct stats *st, const struct flow *f, const char **reason) {
+    const struct stat_entry *held = NULL;
     *reason = "";
     if (st->health.failed) {
         *reason = st->health.err.text;
@@ -121,10 +122,17 @@ static enum flow_state state_of(const struct stats *st, const struct flow *f, co
             *reason = en->error;
             return FLOW_FAILED;
         }
+        if (en && en->s.held_for)
+            held = en;
     }
     if (st->health.degraded)
         *reason = st->health.err.text;
-    return st->health.degraded ? FLOW_DEGRADED : FLOW_RUNNING;
+    else if (held)
+        *reason = arena_printf(&st->arena,
+                               "%lld MiB of rows wait for topic '%s', which is behind; the source "
+                               "that is ahead pauses",
+                               (long long)held->s.held_bytes >> 20, held->s.held_for);
+    return st->health.degraded || held ? FLOW_DEGRADED : FLOW_RUNNING;
 }
 
 void view_states(struct coord *c, void (*each)(void *, const char *, enum flow_state, const char *),
@@ -146,7 +154,7 @@ void view_states(struct coord *c, void (*each)(void *, const char *, enum flow_s
 /* ---- list and show ---- */
 
 /* Rows that came in through its sources and went out to its sinks. */
-static void add_flow(const struct stats *st, const struct dataflow *d, const struct flow *f,
+static void add_flow(struct stats *st, const struct dataflow *d, const struct flow *f,
                      struct sbuf *out) {
     const char *reason;
     enum flow_state s = state_of(st, f, &reason);

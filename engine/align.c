@@ -242,6 +242,20 @@ bool align_full(const struct task *t, const struct task *source) {
     return own > min;
 }
 
+void align_stats(const struct task *t, struct task_stats *s) {
+    const struct align *al = t->align;
+    s->held_bytes = al->bytes;
+    if (al->bytes < t->ex->conf.align_bytes)
+        return;
+    int behind = 0;
+    for (int i = 1; i < t->def->nlinks; i++)
+        if (al->link[i].wm < al->link[behind].wm)
+            behind = i;
+    const struct task_def *d = t->in[behind].from->origin->def;
+    const char *topic = op_config_text(d->op, d->config, "topic");
+    s->held_for = topic ? topic : d->label;
+}
+
 /* ---- taking rows in ---- */
 
 /* Event time and watermark of a row; a stream without event time is ordered by its log time. */

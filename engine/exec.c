@@ -104,6 +104,7 @@ static void *grow(void *v, uint32_t n, uint32_t *cap, size_t size) {
 }
 
 static void exec_add(struct exec *ex, struct task *t) {
+    ex->naligns += t->align != NULL;
     ex->task = grow(ex->task, ex->ntasks, &ex->cap, sizeof *ex->task);
     ex->task[ex->ntasks++] = t;
     if (!ex->by_instance || ex->ntasks * 3 / 2 > ex->by_mask)
@@ -291,6 +292,7 @@ static void exec_sweep(struct exec *ex, bool (*dead)(const struct task *, uint64
     while (g-- > 0) { /* children first */
         for (int i = 0; i < gone[g]->def->nlinks; i++)
             unlink_out(&gone[g]->in[i]);
+        ex->naligns -= gone[g]->align != NULL;
         uint64_t instance = gone[g]->def->instance;
         task_free(gone[g]);
         if (freed)
@@ -537,7 +539,8 @@ void exec_drain(struct exec *ex, const struct change *ch) {
 }
 
 bool exec_paused(const struct exec *ex, const struct task *source) {
-    (void)ex;
+    if (ex->naligns == 0) /* asked before each tick */
+        return false;
     for (uint32_t i = 0; i < source->nreach; i++)
         if (source->reach[i]->align && align_full(source->reach[i], source))
             return true;
@@ -635,6 +638,8 @@ void task_stats(struct task *t, struct task_stats *s) {
                               .wm = TIME_MIN,
                               .history_from = t->history_from };
     s->wm = t->ctx.wm;
+    if (t->align)
+        align_stats(t, s);
     for (int i = 0; i < TABLE_ALL; i++)
         if (t->table[i]) {
             s->state_keys += state_count(t->table[i]);

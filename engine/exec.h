@@ -86,9 +86,11 @@ void task_seek(struct task *t, int64_t off); /* sources: before the first tick; 
 struct task_stats {
     struct op_counts counts;
     uint64_t batches, ns, state_keys, state_bytes;
-    int64_t wm; /* watermark below it; TIME_MIN: none yet */
-    int64_t
-        history_from; /* offset (of its origin) from which it has seen rows; -1: from its start */
+    int64_t wm;           /* watermark below it; TIME_MIN: none yet */
+    int64_t held_bytes;   /* merging tasks: rows that wait for another source */
+    const char *held_for; /* the topic they wait for, when the buffer is full and the source that is
+                           * ahead pauses; else NULL. The task's memory */
+    int64_t history_from; /* offset of its origin from which it has seen rows; -1: from its start */
 };
 void task_stats(struct task *t, struct task_stats *s);
 /* Calls `each` for all tasks in topological order. */

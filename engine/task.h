@@ -55,6 +55,7 @@ struct exec {
     struct arena arena;
     struct task **task; /* all, in topological order */
     uint32_t ntasks, cap;
+    uint32_t naligns; /* of them, merging tasks */
     struct task **source;
     uint32_t nsources, sources_cap;
     struct task **by_instance; /* open addressing; removed tasks are taken out by a rebuild */
@@ -90,4 +91,5 @@ void align_free(struct align *al);
 void align_run(struct task *t);
 void align_rebuild(struct task *t);
 bool align_full(const struct task *t, const struct task *source);
+void align_stats(const struct task *t, struct task_stats *s); /* held_bytes, held_for */
 #endif

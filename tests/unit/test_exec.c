@@ -498,7 +498,69 @@ static void test_cuts(void **unused) {
         one(seed);
 }
 
+/* A full buffer of a merging task pauses the source that is ahead, and only that one, until the
+ * other has caught up. */
+static void test_pause(void **unused) {
+    (void)unused;
+    static struct graph g;
+    memset(&g, 0, sizeof g);
+    rng = 42;
+    g.sources = 2;
+    struct node *parse[2];
+    for (int s = 0; s < 2; s++) {
+        struct node *src = node_add(&g, &op_src);
+        src->def.nin = 0;
+        src->def.out = one_raw;
+        parse[s] = node_add(&g, &op_parse);
+        parse[s]->def.in = one_raw;
+        node_link(parse[s], src, 0);
+        for (int64_t i = 0; i < ROWS; i++) {
+            int64_t rec[3] = { 1000 + 10 * i, i % 5, i };
+            sbuf_add(&g.rec[s], rec, sizeof rec);
+        }
+    }
+    struct node *fold = node_add(&g, &op_fold), *out = node_add(&g, &op_out);
+    fold->def.nin = 2;
+    node_link(fold, parse[0], 0);
+    node_link(fold, parse[1], 1);
+    node_link(out, fold, 0);
+    const struct task_def *add[6];
+    for (int i = 0; i < g.n; i++)
+        add[i] = &g.node[i].def;
+    struct exec *ex =
+        exec_new(&(struct exec_conf){ .align_bytes = 500, .sink = sink_text, .arg = &g });
+    struct err e;
+    assert_int_equal(
+        exec_apply(ex, &(struct change){ .version = 1, .nadd = g.n, .add = add }, false, &e), 0);
+    struct task *a = exec_source(ex, 0), *b = exec_source(ex, 1);
+    struct task_stats st;
+    while (!exec_paused(ex, a)) {
+        assert_true(task_position(a) < ROWS);
+        tick(ex, &g, 0, 1);
+    }
+    task_stats(exec_find(ex, fold->def.instance), &st);
+    assert_true(st.held_bytes >= 500 && st.held_bytes < 1000);
+    assert_string_equal(st.held_for, task_def(b)->label);
+    assert_false(exec_paused(ex, b));
+    assert_int_equal(out->text.len, 0);
+    tick(ex, &g, 1, 1);
+    assert_true(exec_paused(ex, a)); /* not far enough yet */
+    tick(ex, &g, 1, ROWS);           /* now it is ahead itself */
+    assert_false(exec_paused(ex, a));
+    assert_true(exec_paused(ex, b));
+    assert_true(out->text.len > 0);
+    tick(ex, &g, 0, ROWS);
+    assert_false(exec_paused(ex, b));
+    task_stats(exec_find(ex, fold->def.instance), &st);
+    assert_null(st.held_for);
+    exec_free(ex);
+    for (int i = 0; i < g.n; i++)
+        sbuf_free(&g.node[i].text);
+    sbuf_free(&g.rec[0]);
+    sbuf_free(&g.rec[1]);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_cuts) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_cuts), cmocka_unit_test(test_pause) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
