@@ -15,6 +15,7 @@ JOBS         ?= $(shell nproc)
 TEST_SCALE   ?= 20
 TEST_TIMEOUT ?= 600
 FUZZ_SECONDS ?= 60
+SOAK_SECONDS ?= 600
 BENCH        ?= *
 comma := ,
 # V=1 shows the commands.
@@ -62,7 +63,7 @@ THREAD_TESTS = $(shell grep -lE 'pthread_|uv_thread|engine/(executor|log|log_loc
 SCRIPTS  := $(wildcard tests/e2e/test_* tests/faults/test_*)
 C_FILES   = $(shell git ls-files '*.c' '*.h' '*.cc')
 
-.PHONY: all help deps deps-test deps-dev demo test test-run unit test-san test-locale bench fuzz lint lint-format lint-tidy \
+.PHONY: all help deps deps-test deps-dev demo test test-run unit test-san test-locale bench fuzz soak lint lint-format lint-tidy \
         lint-cppcheck lint-clang-tidy fmt compdb docs fresh clean have-pkgs FORCE
 all: $(O)/braid ## build build/braid (SANITIZER=address,undefined: build/san-address-undefined/braid)
 
@@ -73,6 +74,7 @@ help: ## this list
 	@printf '  %-13s %s\n' BUILD '$(BUILD)' CC '$(CC)' OPT '$(OPT)' MARCH '$(MARCH)' SANITIZER '$(or $(SANITIZER),none)' \
 	  JOBS '$(JOBS)' TEST_SCALE '$(TEST_SCALE) (percent of the iterations, sanitized runs)' \
 	  TEST_TIMEOUT '$(TEST_TIMEOUT) (seconds a test program)' FUZZ_SECONDS '$(FUZZ_SECONDS) (a fuzz target)' \
+	  SOAK_SECONDS '$(SOAK_SECONDS)' \
 	  BENCH '$(BENCH) (which benchmarks: bench_NAME)'
 
 # ---- dependencies: apt, only what is missing ----
@@ -137,6 +139,10 @@ $(O)/bench/%: $$(call c_of,$$*) $$(call cc_of,$$*) $(BENCH_HELP) $(O)/libbraid.a
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(Q)$(if $(filter %.cc.o,$^),$(CXX),$(CC)) $(LDFLAGS) -o $@ $^ $(if $(filter %.cc.o,$^),-lsimdjson) $(LDLIBS)
+$(O)/soak/%: $(O)/tests/soak/%.o $(O)/libbraid.a
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 # A fuzz target: with libFuzzer under clang (see `fuzz`), else with a driver that runs files.
 $(O)/fuzz/%: $(O)/tests/fuzz/%.o $(if $(FUZZING),,$(O)/tests/fuzz/driver.o) $(O)/libbraid.a
 	@mkdir -p $(@D)
@@ -185,6 +191,8 @@ fuzz: ## run every fuzz target under libFuzzer for FUZZ_SECONDS; crashes stay in
 	@$(MAKE) --no-print-directory deps-dev >/dev/null
 	@$(MAKE) -s -j$(JOBS) CC=clang SANITIZER=$(FUZZER) $(FUZZ_SRC:tests/fuzz/%.c=$(FUZZ_O)/fuzz/%)
 	@tests/fuzz/run $(BUILD) $(FUZZ_SECONDS) $(JOBS) $(FUZZ_SRC:tests/fuzz/%.c=$(FUZZ_O)/fuzz/%)
+soak: all $(O)/soak/state_keys ## a server under constant change for SOAK_SECONDS, watched for growth and loss
+	@SOAK_SECONDS=$(SOAK_SECONDS) tests/soak/soak $(O)
 fresh: ## `make demo` and `make test` in a bare Debian 12 (mmdebstrap; needs root)
 	@$(MAKE) --no-print-directory deps-dev >/dev/null
 	@tests/fresh $(BUILD)/fresh
@@ -231,4 +239,4 @@ clean: ## remove what was built
 	rm -rf $(BUILD) compile_commands.json
 FORCE:
 .SECONDARY:
--include $(foreach d,engine planner operators cluster docs tests/unit tests/bench tests/fuzz,$(wildcard $(O)/$(d)/*.d))
+-include $(foreach d,engine planner operators cluster docs tests/unit tests/bench tests/fuzz tests/soak,$(wildcard $(O)/$(d)/*.d))
