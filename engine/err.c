@@ -35,8 +35,8 @@ int err_errno(struct err *e, int errnum, const char *fmt, ...) {
     err_text(e, fmt, ap);
     va_end(ap);
     size_t len = strlen(e->text);
-    char buf[128];
-    snprintf(e->text + len, sizeof e->text - len, ": %s", strerror_r(errnum, buf, sizeof buf));
+    const char *why = strerrordesc_np(errnum); /* in English under any locale; any thread */
+    snprintf(e->text + len, sizeof e->text - len, ": %s", why ? why : "unknown error");
     return ERR_SYSTEM;
 }
 

@@ -506,6 +506,20 @@ static void links_open(struct task *t, int64_t until) {
         t->in[k].until = until;
 }
 
+/* A parent that stays, or a source: it looks ended from here. What its children saw in its own last
+ * tick went with the memory of that tick, so the origin is made anew. */
+static void look_ended(struct exec *ex, struct task *from) {
+    struct origin *o = ARENA_NEW(&ex->arena, struct origin);
+    struct task *origin = from->origin;
+    *o = (struct origin){ .id = origin->def->instance,
+                          .name = origin->align ? NULL : source_topic(origin),
+                          .wm_before = from->out_wm };
+    from->tick = ex->tick;
+    from->ctx.out_origin = o;
+    ex->end_off = origin_next(from);
+    origin_end(from);
+}
+
 void exec_drain(struct exec *ex, const struct change *ch) {
     struct arena *a = &ex->arena;
     struct task **gone = ARENA_ARRAY(a, struct task *, ch->nremove + 1);
@@ -522,9 +536,7 @@ void exec_drain(struct exec *ex, const struct change *ch) {
             struct task *from = gone[i]->in[k].from;
             if (from->tick == ex->tick)
                 continue;
-            from->tick = ex->tick; /* a parent that stays, or a source: it looks ended from here */
-            ex->end_off = origin_next(from);
-            origin_end(from);
+            look_ended(ex, from);
         }
         if (!(gone[i]->def->op->flags & OP_SOURCE)) {
             ex->end_off = origin_next(gone[i]);

@@ -186,7 +186,6 @@ static void make_riot(struct seq *q, struct sbuf *o) {
             sbuf_add(o, p, len = 1);
         p += len;
     }
-    free((void *)f.data);
 }
 
 static void make_sys(struct seq *q, struct sbuf *o, uint32_t n) {
