@@ -247,7 +247,30 @@ static int check_query(struct request *r) {
 
 /* ---- bodies ---- */
 
+static enum MHD_Result count_lengths(void *arg, enum MHD_ValueKind kind, const char *key,
+                                     const char *value) {
+    (void)kind;
+    (void)value;
+    *(int *)arg += strcasecmp(key, "Content-Length") == 0;
+    return MHD_YES;
+}
+
+/* Why nobody can tell where the body ends; NULL when it can be told (RFC 9112, section 6.3). */
+static const char *unclear_length(struct request *r) {
+    const char *coding = MHD_lookup_connection_value(r->conn, MHD_HEADER_KIND, "Transfer-Encoding");
+    int lengths = 0;
+    MHD_get_connection_values(r->conn, MHD_HEADER_KIND, count_lengths, &lengths);
+    return coding && strcasecmp(coding, "chunked") != 0
+               ? "the Transfer-Encoding must be chunked; leave it out for a body of known length"
+           : lengths > (coding ? 0 : 1)
+               ? "there must be one Content-Length, or Transfer-Encoding: chunked, not both"
+               : NULL;
+}
+
 static int check_length(struct request *r) {
+    const char *unclear = unclear_length(r);
+    if (unclear)
+        return refuse(r, 400, unclear);
     const char *s = MHD_lookup_connection_value(r->conn, MHD_HEADER_KIND, "Content-Length");
     int64_t n = 0;
     if (!s || num_i64_whole(s, s + strlen(s), &n) < 0 || n <= 0)
@@ -285,7 +308,7 @@ static bool take_body(struct request *r, const char *data, size_t len) {
 static bool drop_body(struct request *r) {
     const char *s = MHD_lookup_connection_value(r->conn, MHD_HEADER_KIND, "Content-Length");
     int64_t n = 0;
-    if (MHD_lookup_connection_value(r->conn, MHD_HEADER_KIND, "Expect"))
+    if (MHD_lookup_connection_value(r->conn, MHD_HEADER_KIND, "Expect") || unclear_length(r))
         return false;
     return !s || (num_i64_whole(s, s + strlen(s), &n) == 0 && n <= DROP_MAX);
 }
@@ -379,6 +402,16 @@ static void on_completed(void *arg, struct MHD_Connection *conn, void **state,
     if (--h->active == 0)
         pthread_cond_broadcast(&h->cond);
     pthread_mutex_unlock(&h->mutex);
+}
+
+/* A NUL in a path or argument would hide what follows it: DELETE of "a%00b" must not delete "a". It
+ * becomes a control byte, which no name may have. */
+static size_t unescape(void *arg, struct MHD_Connection *conn, char *s) {
+    (void)arg;
+    (void)conn;
+    for (char *p = strstr(s, "%00"); p; p = strstr(p, "%00"))
+        p[2] = '1';
+    return MHD_http_unescape(s);
 }
 
 /* ---- the socket ---- */
@@ -500,6 +533,7 @@ int http_start(struct http **out, struct coord *c, int fd, struct err *e) {
                                MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)HTTP_IDLE_S,
                                MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
                                MHD_OPTION_THREAD_STACK_SIZE, (size_t)THREAD_STACK,
+                               MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL,
                                MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_END);
     if (!h->daemon) {
         close(fd);

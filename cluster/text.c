@@ -2,11 +2,33 @@
 #include "engine/num.h"
 #include <string.h>
 
+/* Length of the UTF-8 character at s, 0 when there is none. */
+static size_t character(const char *s, size_t len) {
+    for (size_t n = 1; n <= 4 && n <= len; n++)
+        if (utf8_valid(s, s + n))
+            return n;
+    return 0;
+}
+
+/* Messages quote what a client sent, in part: each byte that is not UTF-8 becomes U+FFFD. */
+static void replaced(struct sbuf *out, const char *s, size_t len) {
+    struct sbuf clean = { 0 };
+    for (size_t i = 0, n; i < len; i += n ? n : 1) {
+        n = character(s + i, len - i);
+        sbuf_add(&clean, n ? s + i : "\xef\xbf\xbd", n ? n : 3);
+    }
+    sbuf_json_str(out, clean.p, clean.len);
+    sbuf_free(&clean);
+}
+
 void text_json(struct sbuf *out, const char *s) {
-    if (s)
-        sbuf_json_str(out, s, strlen(s));
-    else
+    size_t len = s ? strlen(s) : 0;
+    if (!s)
         sbuf_adds(out, "null");
+    else if (utf8_valid(s, s + len))
+        sbuf_json_str(out, s, len);
+    else
+        replaced(out, s, len);
 }
 
 /* RFC 4648, section 4. */

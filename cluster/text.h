@@ -4,7 +4,8 @@
 #include "engine/err.h"
 #include "engine/json.h"
 
-void text_json(struct sbuf *out, const char *s); /* a string literal; NULL: null */
+/* A string literal, always valid: bytes that are no UTF-8 become U+FFFD. NULL: null. */
+void text_json(struct sbuf *out, const char *s);
 /* Bytes under `key`: a string when they are UTF-8, else base64 under KEY_b64; p NULL: null. */
 void text_bytes(struct sbuf *out, const char *key, const char *p, size_t len);
 /* The error body: {"error":{"code","text","retriable","errors":[…]}} of one or several errors. */

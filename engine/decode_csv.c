@@ -118,6 +118,8 @@ int decode_csv_record(struct decoder *d, const char *text, uint32_t len, struct 
         end--;
     if (!utf8_valid(text, end))
         return decode_fail(e, "bad_csv", NULL, 0, "invalid UTF-8");
+    if (end - text >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0)
+        return decode_fail(e, "bad_csv", NULL, 0, "begins with a byte order mark");
     if (d->header && is_header(d, o->arena, text, end))
         return DECODE_SKIP;
     for (int i = 0; i < d->ncolumns; i++, p = next + 1) {

@@ -407,10 +407,14 @@ static void retain(struct part *p) {
     }
 }
 
+/* Begins a segment. When somebody has removed the directory it is made again: what was in it is
+ * lost and readers are told, but commits of all other topics must go on. */
 static int roll(struct part *p) {
     struct segments *ss = p->topic->segments;
     part_close(p);
     int rc = part_open(p, p->next.end, O_RDWR | O_CREAT | O_TRUNC);
+    if (rc == -ENOENT && (rc = topic_make(p->topic, true)) == 0)
+        rc = part_open(p, p->next.end, O_RDWR | O_CREAT | O_TRUNC);
     if (rc)
         return rc;
     p->active = segment_new(p->next.end, 0);
@@ -457,8 +461,8 @@ int part_append(struct part *p, const struct log_buf *buf, int64_t time, struct 
     if (!p->active || p->roll ||
         (p->next.bytes > SEGMENT_HEAD && p->next.bytes + len > part_segment_bytes(p)))
         rc = roll(p);
-    else if (p->fd < 0)
-        rc = part_open(p, p->next.base, O_RDWR);
+    else if (p->fd < 0 && (rc = part_open(p, p->next.base, O_RDWR)) == -ENOENT)
+        rc = roll(p); /* its file is gone */
     if (rc)
         return rc;
     struct iovec v[FRAME_VECTORS];
