@@ -218,10 +218,9 @@ static void local_unwatch(struct log *log, struct log_watch *w) {
     pthread_mutex_lock(&l->mu);
     struct log_watch **list = watch_list(l, w->topic);
     pthread_mutex_unlock(&l->mu);
-    bool found = unlink_watch(list, w);
     /* While a topic is created or deleted its watches may still be on the other list. */
-    if (!found)
-        found = unlink_watch(&l->watch_orphans, w);
+    if (!unlink_watch(list, w))
+        unlink_watch(&l->watch_orphans, w);
     pthread_mutex_unlock(&l->watch_mu);
     free(w->topic);
     free(w);
@@ -300,10 +299,9 @@ static int lock(struct local *l, struct err *e) {
         return err_errno(e, -rc, "cannot lock %s", path);
     struct iovec v = { .iov_base = pid,
                        .iov_len = (size_t)snprintf(pid, sizeof pid, "%d", getpid()) };
-    rc = f->truncate(f->ctx, l->lock_fd, 0);
-    if (!rc)
-        rc = files_write(f, l->lock_fd, &v, 1, 0);
     /* A full disk must not keep a log from being opened; the number is for messages only. */
+    if (f->truncate(f->ctx, l->lock_fd, 0) == 0)
+        (void)files_write(f, l->lock_fd, &v, 1, 0);
     return 0;
 }
 

@@ -458,11 +458,10 @@ static void *graft_one(void *arg) {
     memcpy(name, "g", 1);
     memmove(name + 1, name + 4, strlen(name + 4) + 1);
     o.len -= 3;
-    char *q = strchr(name, '"');
     char digits[16];
     int nd = snprintf(digits, sizeof digits, "%d", g->n);
     sbuf_reserve(&o, 16);
-    q = strstr(o.p, "\"name\":\"g") + 9;
+    char *q = strstr(o.p, "\"name\":\"g") + 9;
     memmove(q + nd, q, strlen(q) + 1);
     memcpy(q, digits, (size_t)nd);
     o.len += (size_t)nd;
