@@ -348,6 +348,7 @@ static void change_apply(struct executor *x, struct executor_change *c) {
     }
     c->next = NULL;
     changes_append(&x->changes, c);
+    ports_cut(&x->ports);
     epoch_open(x);
     if (c->record)
         c->record(c->arg, x->ex, x->epoch);
@@ -445,14 +446,16 @@ bool executor_step(struct executor *x) {
     size_t held = x->epoch ? log_epoch_bytes(x->epoch) : 0;
     bool wait = change_must_wait(x);
     x->next_due_ns = INT64_MAX;
-    if (held < EXECUTOR_HOLD_BYTES && !wait)
+    /* Run again after an abort: on to the cut of every change in it, whatever else waits. */
+    bool behind = x->changes && ports_behind(&x->ports);
+    if (behind || (held < EXECUTOR_HOLD_BYTES && !wait))
         for (struct port *p = x->ports.first; p; p = p->next)
             if (p->kind == PORT_SOURCE || p->kind == PORT_MAKER)
                 read |= source_tick(x, p);
     if (x->committing)
         return worked || read;
     bool graves = x->graves.len > x->grave_at;
-    if (!x->dirty && !graves)
+    if (behind || (!x->dirty && !graves))
         return worked || read;
     held = x->epoch ? log_epoch_bytes(x->epoch) : 0;
     /* Somebody waits for a change: its epoch ends with its first rows. */

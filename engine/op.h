@@ -162,7 +162,8 @@ struct op_ctx {
      * rows not yet seen may create: a window operator keeps the next window boundary after `wm`
      * here, whether a window is open or not. watermark() is called at the first point of the
      * timeline whose watermark reaches it; rows up to there come in as large batches. Starts at
-     * TIME_MIN: the first point calls watermark(). */
+     * TIME_MIN: watermark() is called before the first row with the watermark before its tick,
+     * or at the first point. */
     int64_t next_timer;
     int64_t wm;                  /* watermark reached so far; TIME_MIN at first. OP_TIMERS */
     int64_t fire_off;            /* inside watermark(): offset of the point */

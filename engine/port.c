@@ -247,6 +247,23 @@ void ports_commit(struct ports *ps) {
             tap_deliver(tap);
 }
 
+static bool port_reads(const struct port *p) {
+    return p->kind == PORT_SOURCE || p->kind == PORT_MAKER;
+}
+
+void ports_cut(struct ports *ps) {
+    for (struct port *p = ps->first; p; p = p->next)
+        if (port_reads(p))
+            p->cut = task_position(p->task);
+}
+
+bool ports_behind(const struct ports *ps) {
+    for (const struct port *p = ps->first; p; p = p->next)
+        if (port_reads(p) && !p->failed && task_position(p->task) < p->cut)
+            return true;
+    return false;
+}
+
 static void port_rewind(struct port *p) {
     if (p->kind == PORT_FILE) {
         p->pending.len = 0;
@@ -255,7 +272,7 @@ static void port_rewind(struct port *p) {
             err_errno(&p->err, errno, "cutting the sink file %s back", p->topic);
         return;
     }
-    if (p->kind != PORT_SOURCE && p->kind != PORT_MAKER)
+    if (!port_reads(p))
         return;
     if (!task_has_position(p->task) && p->start >= 0)
         task_seek(p->task, p->start);

@@ -12,6 +12,7 @@ struct port {
     const char *topic; /* or file name */
     struct log_reader *reader;
     int64_t start;   /* position when it was grafted; -1: from state */
+    int64_t cut;     /* position at the last change of the graph */
     int64_t base_ns; /* PORT_MAKER: when its row 0 was or would have been due */
     struct err err;
     bool failed;
@@ -31,6 +32,10 @@ struct ports {
 int ports_bind(struct ports *ps, struct task *t, bool restore, struct err *e);
 void ports_unbind(struct ports *ps, struct task *t); /* also when it was not bound */
 void ports_free(struct ports *ps);
+/* A change of the graph takes effect here. Until all sources are there again after an abort
+ * (ports_behind), the epoch must not commit: its plan says that the rows before were seen. */
+void ports_cut(struct ports *ps);
+bool ports_behind(const struct ports *ps);
 /* Rows that reached a sink go into the epoch. */
 void ports_sink(struct task *t, const struct batch *b, struct log_epoch *ep);
 /* The epoch closes: bytes of file sinks are written; their lengths become state. */

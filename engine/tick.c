@@ -139,6 +139,17 @@ static void point_fire(struct task *t, uint32_t p) {
         t->point = o->n;
 }
 
+/* A fresh operator (just grafted, restored or undone) is told how far time was before this tick:
+ * what was over by then must not come out of it. Nothing can be due yet. */
+static void timers_begin(struct task *t) {
+    const struct origin *o = t->ctx.origin;
+    if (!o || !o->wm || o->wm_before == TIME_MIN)
+        return;
+    t->ctx.wm = o->wm_before;
+    t->ctx.fire_off = o->off0;
+    t->def->op->watermark(t->self, &t->ctx, t->ctx.wm);
+}
+
 void task_deliver(struct task *t, int port, const struct batch *b) {
     const struct op_desc *op = t->def->op;
     t->counts.in += b->n;
@@ -147,6 +158,8 @@ void task_deliver(struct task *t, int port, const struct batch *b) {
         op->process(t->self, &t->ctx, port, b);
         return;
     }
+    if (t->ctx.wm == TIME_MIN)
+        timers_begin(t);
     for (uint32_t lo = 0;;) {
         uint32_t p = point_due(t), hi = b->n;
         if (p != UINT32_MAX)
