@@ -3,6 +3,7 @@
 #include "cluster/http.h"
 #include "engine/clock.h"
 #include <errno.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -99,6 +100,11 @@ static int serve(struct coord *c, int fd, const char *url, const sigset_t *set, 
     return 0;
 }
 
+/* One thread a connection, each with an arena of glibc's to itself, leaves free memory spread over
+ * up to 8 arenas a core. After 80 s of `make soak`, 25 threads: 20 MiB with the default, 14 with 2.
+ */
+enum { MALLOC_ARENAS = 2 };
+
 static int run(const struct conf *conf, struct err *e) {
     struct coord *c;
     struct coord_conf cc = { .dir = conf->v[CONF_DIR].text,
@@ -107,6 +113,7 @@ static int run(const struct conf *conf, struct err *e) {
                              .producers = conf->v[CONF_PRODUCERS].number };
     char url[128];
     sigset_t set;
+    mallopt(M_ARENA_MAX, MALLOC_ARENAS);
     int fd, rc = make_dir(cc.dir, e);
     if (rc == 0)
         rc = http_listen(conf->v[CONF_LISTEN].text, &fd, url, sizeof url, e);

@@ -242,8 +242,9 @@ static inline char *put_json(char *o, struct span s) {
     o = put_bytes(o, s.p, (uint32_t)(stop - s.p));
     return stop == end ? o : put_escaped(o, stop, end);
 }
+/* Quotes also what would read as a byte order mark at the begin of a record. */
 static char *put_csv(char *o, struct span s) {
-    bool quote = s.len == 0;
+    bool quote = s.len == 0 || (s.len >= 3 && memcmp(s.p, "\xef\xbb\xbf", 3) == 0);
     for (uint32_t i = 0; i < s.len && !quote; i++)
         quote = s.p[i] == ',' || s.p[i] == '"' || s.p[i] == '\n' || s.p[i] == '\r';
     if (!quote)

@@ -69,9 +69,15 @@ static void fuzz_text(const char *data, size_t len) {
     struct errs es = { 0 };
     struct arena a = { 0 };
     struct json_doc doc;
-    sbuf_adds(&out, "{");
+    char *quoted = strndup(len ? data : "", len); /* as a message would hold it */
+    if (!quoted)
+        abort();
+    sbuf_adds(&out, "{\"message\":");
+    text_json(&out, quoted);
+    sbuf_adds(&out, ",");
     text_bytes(&out, "k", data, len);
     sbuf_adds(&out, "}");
+    free(quoted);
     if (json_parse(&doc, NULL, out.p, out.len, &a, &es) < 0)
         abort();
     arena_free(&a);

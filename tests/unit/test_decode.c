@@ -437,6 +437,15 @@ static void csv_rules(void **state) {
         { 0, "1,2,x\"", "bad_csv @5 quote inside a cell that does not begin with one (byte 5)" },
         { 0, "1,2,x\ny", "bad_csv @5 line break outside quotes (byte 5)" },
         { 0, "1,2,\xff", "bad_csv @0 invalid UTF-8 (byte 0)" },
+        { 0,
+          "\xef\xbb\xbf"
+          "1,2,3",
+          "bad_csv @0 begins with a byte order mark (byte 0)" },
+        { 0, "1,2,\xef\xbb\xbf", "a=0x1p+0 b=2 c=\"\xef\xbb\xbf\"" },
+        { 2,
+          "\xef\xbb\xbf"
+          "c,x,a",
+          "bad_csv @0 begins with a byte order mark (byte 0)" },
         { 0, "", "bad_csv @0 1 cells, 3 columns are expected (byte 0)" },
         { 1, "1;2;a,b", "a=0x1p+0 b=2 c=\"a,b\"" },
         { 2, "c,x,a", "skip" },

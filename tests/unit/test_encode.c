@@ -24,6 +24,7 @@ static const struct schema value_schema = { .n = 1, .f = &value_field };
 
 static struct span random_text(struct arena *a) {
     static const char *const bits[] = { "a",
+                                        "\xef\xbb\xbf",
                                         "bc d",
                                         "\"",
                                         "\\",
@@ -273,6 +274,32 @@ static void exact_bytes(void **state) {
     arena_free(&a);
 }
 
+/* A text that begins with U+FEFF must not read back as a byte order mark. */
+static void no_order_mark(void **state) {
+    (void)state;
+    struct arena a = { 0 };
+    struct span text[] = { { .p = "\xef\xbb\xbf", .len = 3 }, { .p = "\xef\xbb\xbfy", .len = 4 } };
+    struct column c[] = { { .str = text }, { .str = text } };
+    const struct schema *s = optest_parse_schema(&a, "k:string l:string");
+    struct batch b = { .schema = s, .cols = c, .rows = 2, .n = 2 };
+    struct encoder *e = encoder_new(ENCODE_CSV, s, -1, NULL, 0);
+    struct decoder *d = decoder_new(DECODE_CSV, s, NULL);
+    struct batch *r = encode_all(e, &a, &b);
+    for (uint32_t i = 0; i < 2; i++) {
+        struct decode_rows rows;
+        struct decode_error de;
+        struct span rec = r->cols[0].str[i];
+        decode_rows_begin(&rows, &a, s, 1, false);
+        assert_int_equal(decode_record(d, rec.p, rec.len, &rows, 0, &de), 0);
+        const struct column *back = decode_rows_end(&rows);
+        assert_true(same_cell(&s->f[0], &c[0], i, &back[0], 0));
+        assert_true(same_cell(&s->f[1], &c[1], i, &back[1], 0));
+    }
+    decoder_free(d);
+    encoder_free(e);
+    arena_free(&a);
+}
+
 /* ---- payloads ---- */
 
 static void keys(void **state) {
@@ -400,13 +427,10 @@ static int setup(void **state) {
 }
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(json_round_trip),
-        cmocka_unit_test(csv_round_trip),
-        cmocka_unit_test(senml_round_trip),
-        cmocka_unit_test(exact_bytes),
-        cmocka_unit_test(keys),
-        cmocka_unit_test(cut_and_refuse),
-        cmocka_unit_test(raw_passes_on),
+        cmocka_unit_test(json_round_trip),  cmocka_unit_test(csv_round_trip),
+        cmocka_unit_test(senml_round_trip), cmocka_unit_test(exact_bytes),
+        cmocka_unit_test(no_order_mark),    cmocka_unit_test(keys),
+        cmocka_unit_test(cut_and_refuse),   cmocka_unit_test(raw_passes_on),
         cmocka_unit_test(schema_files),
     };
     return cmocka_run_group_tests_name("encode", tests, setup, NULL);
