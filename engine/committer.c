@@ -447,10 +447,8 @@ static uint32_t topic_key(char key[2 + LOG_NAME_MAX], const char *name) {
     return (uint32_t)len + 2;
 }
 
-/* Watches of the name, from one list to another; woken. */
-static void watches_move(struct local *l, struct log_watch **from, struct log_watch **to,
-                         const char *name) {
-    pthread_mutex_lock(&l->watch_mu);
+/* Watches of the name, from one list to another; woken. Under watch_mu. */
+static void watches_move(struct log_watch **from, struct log_watch **to, const char *name) {
     while (*from) {
         struct log_watch *w = *from;
         if (strcmp(w->topic, name)) {
@@ -462,6 +460,20 @@ static void watches_move(struct local *l, struct log_watch **from, struct log_wa
         *to = w;
         w->wake(w->arg);
     }
+}
+
+/* The topic comes or goes, and with it its watches: whoever holds watch_mu finds a watch on the
+ * list that its name says. */
+static void topic_set(struct local *l, struct topic *t, bool there) {
+    pthread_mutex_lock(&l->watch_mu);
+    pthread_mutex_lock(&l->mu);
+    if (there)
+        local_topic_insert(l, t);
+    else
+        local_topic_remove(l, t);
+    pthread_mutex_unlock(&l->mu);
+    watches_move(there ? &l->watch_orphans : &t->watches, there ? &t->watches : &l->watch_orphans,
+                 t->name);
     wake_list(l->watch_any);
     pthread_mutex_unlock(&l->watch_mu);
 }
@@ -492,10 +504,7 @@ static int create(struct local *l, struct job *j) {
         return rc;
     }
     l->next_topic++;
-    pthread_mutex_lock(&l->mu);
-    local_topic_insert(l, t);
-    pthread_mutex_unlock(&l->mu);
-    watches_move(l, &l->watch_orphans, &t->watches, t->name);
+    topic_set(l, t, true);
     return 0;
 }
 
@@ -526,15 +535,8 @@ static int delete (struct local *l, struct job *j) {
     group_free(&g);
     if (rc)
         return rc;
-    pthread_mutex_lock(&l->mu);
-    uint32_t i = 0;
-    while (l->topic[i] != t)
-        i++;
-    memmove(l->topic + i, l->topic + i + 1, (--l->topics - i) * sizeof *l->topic);
-    t->deleted = true;
-    pthread_mutex_unlock(&l->mu);
+    topic_set(l, t, false);
     trash(l, t);
-    watches_move(l, &t->watches, &l->watch_orphans, t->name);
     topic_unref(t);
     return 0;
 }

@@ -95,7 +95,7 @@ struct local {
     struct snapshot *snap; /* or NULL */
     struct view *view;     /* cache */
 
-    pthread_mutex_t watch_mu; /* held while callbacks run */
+    pthread_mutex_t watch_mu; /* before mu; held while callbacks run */
     struct log_watch *watch_any, *watch_orphans;
 
     /* Committer: */
@@ -110,7 +110,9 @@ struct local {
 
 /* local.c */
 struct topic *local_topic(struct local *l, const char *name); /* under mu or in the committer */
-void local_topic_insert(struct local *l, struct topic *t);    /* under mu */
+/* Under watch_mu and mu: watches move with the name. */
+void local_topic_insert(struct local *l, struct topic *t);
+void local_topic_remove(struct local *l, struct topic *t);
 void local_doom(void *local, const char *path);
 int64_t local_tidy_bytes(const struct local *l);
 void part_key(char key[KEY_PART_LEN], uint32_t topic, uint32_t partition);

@@ -74,7 +74,7 @@ void log_buf_unref(struct log_buf *b) {
 char *log_buf_room(struct log_buf *b, size_t max) {
     size_t need = (size_t)b->values_len + max;
     assert(!b->sealed && need < LOG_NULL);
-    if (need > b->values_cap) {
+    if (need > b->values_cap || !b->values) {
         size_t cap = b->values_cap ? b->values_cap : 4096;
         while (cap < need)
             cap *= 2;

@@ -51,6 +51,12 @@ void local_topic_insert(struct local *l, struct topic *t) {
     l->topic[i] = t;
 }
 
+void local_topic_remove(struct local *l, struct topic *t) {
+    uint32_t i = topic_slot(l, t->name);
+    memmove(l->topic + i, l->topic + i + 1, (--l->topics - i) * sizeof(struct topic *));
+    t->deleted = true;
+}
+
 /* A reference, or NULL. */
 static struct topic *topic_take(struct local *l, const char *name) {
     pthread_mutex_lock(&l->mu);
@@ -203,13 +209,10 @@ static struct log_watch *local_watch(struct log *log, const char *topic, void (*
     return w;
 }
 
-static bool unlink_watch(struct log_watch **list, struct log_watch *w) {
-    while (*list && *list != w)
+static void unlink_watch(struct log_watch **list, struct log_watch *w) {
+    while (*list != w)
         list = &(*list)->next;
-    if (!*list)
-        return false;
     *list = w->next;
-    return true;
 }
 
 static void local_unwatch(struct log *log, struct log_watch *w) {
@@ -218,9 +221,7 @@ static void local_unwatch(struct log *log, struct log_watch *w) {
     pthread_mutex_lock(&l->mu);
     struct log_watch **list = watch_list(l, w->topic);
     pthread_mutex_unlock(&l->mu);
-    /* While a topic is created or deleted its watches may still be on the other list. */
-    if (!unlink_watch(list, w))
-        unlink_watch(&l->watch_orphans, w);
+    unlink_watch(list, w);
     pthread_mutex_unlock(&l->watch_mu);
     free(w->topic);
     free(w);

@@ -1,7 +1,9 @@
 #include "tests/unit/log_suite.h"
+#include "tests/unit/harness.h"
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -720,6 +722,45 @@ static void readers_and_a_writer(void **state) {
     }
 }
 
+struct watcher {
+    struct log *log;
+    atomic_bool stop;
+};
+static void *come_and_go(void *arg) {
+    struct watcher *x = arg;
+    struct counter c = { .mu = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER };
+    struct log_watch *w[8] = { NULL };
+    for (int i = 0; !x->stop; i = (i + 1) % 8) {
+        if (w[i])
+            log_unwatch(x->log, w[i]);
+        w[i] = log_watch(x->log, "t", count_wake, &c);
+    }
+    for (int i = 0; i < 8; i++)
+        if (w[i])
+            log_unwatch(x->log, w[i]);
+    return NULL;
+}
+
+/* Watches end while their topic is made and deleted, and every other one is told both times. */
+static void watches_and_topics(void **state) {
+    struct watcher x = { .log = log_of(state) };
+    struct counter c = { .mu = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER };
+    struct log_watch *w = log_watch(x.log, "t", count_wake, &c);
+    pthread_t thread[2];
+    int rounds = test_scale(400) + 20;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, come_and_go, &x), 0);
+    for (int i = 0; i < rounds; i++) {
+        suite_topic(x.log, "t", -1);
+        assert_int_equal(log_topic_delete(x.log, "t", NULL), 0);
+    }
+    x.stop = true;
+    for (int i = 0; i < 2; i++)
+        pthread_join(thread[i], NULL);
+    log_unwatch(x.log, w);
+    assert_int_equal(c.wakes, 2 * rounds);
+}
+
 static int count_key(void *arg, const void *key, uint32_t klen, const void *value, uint32_t vlen) {
     (void)value;
     uint64_t *sum = arg;
@@ -779,6 +820,7 @@ int log_suite_run(const struct log_suite *s) {
         CASE(offsets_by_time),
         CASE(commits_are_ordered_and_wake),
         CASE(readers_and_a_writer),
+        CASE(watches_and_topics),
     };
     return cmocka_run_group_tests_name(s->name, tests, NULL, NULL);
 }
