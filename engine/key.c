@@ -94,6 +94,14 @@ static char *key_field_write(char *o, const struct column *c, const struct field
     return o;
 }
 
+size_t key_bound(const struct batch *b, const int *by, int nby, uint32_t row) {
+    const struct field *f = b->schema->f;
+    size_t max = 0;
+    for (int k = 0; k < nby; k++)
+        max += key_field_max(&b->cols[by[k]], &f[by[k]], row);
+    return max;
+}
+
 void key_batch(struct arena *a, const struct batch *b, const int *by, int nby, struct span *key,
                uint64_t *hash) {
     const struct field *f = b->schema->f;
@@ -109,10 +117,7 @@ void key_batch(struct arena *a, const struct batch *b, const int *by, int nby, s
             continue;
         }
         uint32_t r = batch_row(b, i);
-        size_t max = 0;
-        for (int k = 0; k < nby; k++)
-            max += key_field_max(&b->cols[by[k]], &f[by[k]], r);
-        char *p = arena_alloc(a, max), *o = p;
+        char *p = arena_alloc(a, key_bound(b, by, nby, r)), *o = p;
         for (int k = 0; k < nby; k++)
             o = key_field_write(o, &b->cols[by[k]], &f[by[k]], r);
         key[i] = (struct span){ .p = p, .len = (uint32_t)(o - p) };

@@ -23,6 +23,8 @@ struct key_value {
 /* Returns 0, or -1 when the bytes are no key of these fields. */
 int key_decode(struct arena *a, const struct schema *s, const int *by, int nby, const void *key,
                uint32_t klen, struct key_value *v);
+/* No less than the length of the key of physical row `row`. */
+size_t key_bound(const struct batch *b, const int *by, int nby, uint32_t row);
 /* Bytewise, then by length. */
 int key_compare(struct span a, struct span b);
 #endif

@@ -189,6 +189,11 @@ void op_emit(struct op_ctx *c, int port, const struct batch *b);
  * a short stable word ("out_of_range"). Formatting costs ~1 us: only for bad rows. */
 void op_reject(struct op_ctx *c, const struct batch *b, uint32_t row, const char *code,
                const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+/* The rows of `b` whose key fits into a table, `b` itself when that is all of them; the others are
+ * rejected. Rows come to an OP_KEYED operator without those whose `by` is too long; an operator
+ * with keys of its own calls this for them. ~1 ns a row. */
+const struct batch *op_short_keys(struct op_ctx *c, const struct batch *b, const int *key,
+                                  int nkey);
 /* Opens keyed table `table` (0..STATE_TABLES-1) in open(): values of fixed size `vsize` (zeroed
  * when created), or of any size when vsize is 0. See state.h. */
 struct state *op_state(struct op_ctx *c, int table, uint32_t vsize);

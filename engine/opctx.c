@@ -1,3 +1,4 @@
+#include "engine/key.h"
 #include "engine/op.h"
 #include <stdio.h>
 
@@ -17,6 +18,35 @@ void op_reject(struct op_ctx *c, const struct batch *b, uint32_t row, const char
     va_end(ap);
     c->count->rejected++;
     c->host->reject(c, b, row, code, text);
+}
+
+static bool varies(const struct schema *s, const int *key, int nkey) {
+    bool any = false;
+    for (int k = 0; k < nkey; k++)
+        any |= s->f[key[k]].type >= TYPE_STR; /* strings, bytes, vectors */
+    return any;
+}
+
+const struct batch *op_short_keys(struct op_ctx *c, const struct batch *b, const int *key,
+                                  int nkey) {
+    uint32_t long_at = 0;
+    if (!varies(b->schema, key, nkey))
+        return b;
+    while (long_at < b->n && key_bound(b, key, nkey, batch_row(b, long_at)) <= STATE_KEY_MAX)
+        long_at++;
+    if (long_at == b->n)
+        return b;
+    uint16_t *sel = ARENA_ARRAY(c->arena, uint16_t, b->n);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < b->n; i++) {
+        uint32_t r = batch_row(b, i);
+        if (i < long_at || key_bound(b, key, nkey, r) <= STATE_KEY_MAX)
+            sel[n++] = (uint16_t)r;
+        else
+            op_reject(c, b, r, "key_too_long", "the key is longer than %d bytes",
+                      STATE_KEY_MAX / 2);
+    }
+    return batch_select(c->arena, b, sel, n);
 }
 
 struct state *op_state(struct op_ctx *c, int table, uint32_t vsize) {

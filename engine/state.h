@@ -11,7 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { STATE_TABLES = 4, STATE_KEY_MAX = 65535 };
+/* A key of the log is one of these and ten bytes more (LOG_KEY_MAX). */
+enum { STATE_TABLES = 4, STATE_KEY_MAX = 65000 };
 
 struct state;
 struct undo; /* the layers of one executor; see epoch.h */

@@ -154,8 +154,11 @@ void task_deliver(struct task *t, int port, const struct batch *b) {
     const struct op_desc *op = t->def->op;
     t->counts.in += b->n;
     t->batches++;
+    if (op->flags & OP_KEYED)
+        b = op_short_keys(&t->ctx, b, t->ctx.by, t->ctx.nby);
     if (!(op->flags & OP_TIMERS)) {
-        op->process(t->self, &t->ctx, port, b);
+        if (b->n)
+            op->process(t->self, &t->ctx, port, b);
         return;
     }
     if (t->ctx.wm == TIME_MIN)

@@ -575,6 +575,9 @@ static void join_process(void *self, struct op_ctx *x, int port, const struct ba
     struct join_self *s = self;
     struct made m;
     struct heads h;
+    b = op_short_keys(x, b, s->key, s->nkey);
+    if (b->n == 0)
+        return;
     made_new(s, x, b, &m);
     uint32_t *first = find_heads(s, x, b, &h);
     struct run run = { .rec = op_alloc(x, s->size) };

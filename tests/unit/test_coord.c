@@ -436,7 +436,7 @@ static void test_producer_limit(void **state) {
 
 /* ---- the coordinator ---- */
 
-static _Atomic int disk_full;
+static _Atomic int disk_full, cut_fails;
 
 static ssize_t full_pwritev(void *ctx, int fd, const struct iovec *iov, int n, int64_t at) {
     return disk_full ? -ENOSPC : files_real.pwritev(ctx, fd, iov, n, at);
@@ -448,6 +448,10 @@ static int failing_datasync(void *ctx, int fd) {
     return sync_fails ? -EIO : files_real.datasync(ctx, fd);
 }
 
+static int failing_truncate(void *ctx, int fd, int64_t size) {
+    return cut_fails ? -EIO : files_real.truncate(ctx, fd, size);
+}
+
 static struct coord *open_durable(enum log_durability durability) {
     static struct log_files files;
     struct coord *c;
@@ -455,6 +459,7 @@ static struct coord *open_durable(enum log_durability durability) {
     files = files_real;
     files.pwritev = full_pwritev;
     files.datasync = failing_datasync;
+    files.truncate = failing_truncate;
     struct coord_conf conf = { .dir = dir, .files = &files, .durability = durability };
     if (coord_open(&c, &conf, &e) < 0)
         fail_msg("%s", e.text);
@@ -754,6 +759,57 @@ static void test_unknown_outcome(void **state) {
     coord_close(c);
 }
 
+/* Rows without end, as fast as they are taken. A commit is a frame of the commit log alone. */
+static const char endless[] =
+    "{\"braid\":1,\"name\":\"endless\",\"tasks\":[{\"id\":\"in\",\"type\":\"generator\",\"config\":"
+    "{\"pace\":false,\"fields\":{\"v\":{\"sequence\":0}}}},{\"id\":\"out\",\"type\":\"sink\","
+    "\"config\":{\"discard\":true},\"inputs\":[\"in\"]}]}";
+
+static void visited(void *arg, struct exec *ex) {
+    *(int *)arg += exec_sources(ex);
+}
+
+/* The outcome of a commit is unknown: the executor stops, says so, refuses changes; visitors (who
+ * give up taps, among others) and the end of the server get through. */
+static void test_unknown_to_visitors(void **state) {
+    (void)state;
+    struct coord *c = open_coord();
+    struct executor_health h = { 0 };
+    char error[800];
+    int sources = 0;
+    submit_ok(c, endless);
+    cut_fails = disk_full = 1;
+    for (int i = 0; i < 3000 && !h.failed; i++) {
+        executor_visit(coord_executor(c), visited, &sources);
+        assert_int_equal(sources, i + 1);
+        executor_health(coord_executor(c), &h);
+    }
+    for (int i = 0; i < 3000 && !h.failed; i++) {
+        usleep(1000);
+        executor_health(coord_executor(c), &h);
+    }
+    assert_true(h.failed);
+    sources = 0;
+    executor_visit(coord_executor(c), visited, &sources);
+    assert_int_equal(sources, 1);
+    assert_int_equal(submit(c, copy_spec("a", "t", "a"), error, sizeof error), ERR_SYSTEM);
+    coord_close(c);
+    cut_fails = disk_full = 0;
+    c = open_coord();
+    assert_true(shows(c, "endless", "\"state\":\"RUNNING\""));
+    coord_close(c);
+}
+
+/* A source that never runs dry does not hold up the end of the server. */
+static void test_stop_under_load(void **state) {
+    (void)state;
+    struct coord *c = open_coord();
+    submit_ok(c, endless);
+    await(c, "endless", "\"rows_out\":");
+    usleep(100000);
+    coord_close(c);
+}
+
 /* A source whose topic goes away under it: its dataflows fail and say why, others run on. */
 static void test_failed_source(void **state) {
     (void)state;
@@ -780,6 +836,59 @@ static void test_failed_source(void **state) {
     assert_string_equal(ev.dataflow, "a");
     assert_true(ev.text[0]);
     assert_false(events_get(coord_events(c), ev.number, &ev));
+    coord_close(c);
+}
+
+/* A record whose key no table can hold is a dead letter, for every kind of stateful task; it
+ * neither stops the server nor meets it again after a restart. */
+static void test_long_key(void **state) {
+    (void)state;
+    static const char *const task[] = {
+        "\"kalman\",\"config\":{\"fields\":[\"v\"]}",
+        "\"interpolate\",\"config\":{\"fields\":[\"v\"]}",
+        "\"block_average\",\"config\":{\"fields\":[\"v\"],\"window\":1}",
+        "\"distinct_count\",\"config\":{\"fields\":[\"v\"]}",
+        "\"join\",\"config\":{\"id\":\"k\",\"name_field\":\"o\",\"value_field\":\"v\",\"need\":"
+        "[\"a\"]}",
+    };
+    int n = (int)(sizeof task / sizeof *task);
+    struct coord *c = open_coord();
+    for (int i = 0; i < n; i++) {
+        char text[1024];
+        snprintf(text, sizeof text,
+                 "{\"braid\":1,\"name\":\"f%d\",\"tasks\":[{\"id\":\"in\",\"type\":\"source\","
+                 "\"config\":{\"topic\":\"t\",\"format\":\"json\",\"schema\":{\"k\":\"string\","
+                 "\"o\":\"string\",\"v\":\"f64\"}}},{\"id\":\"key\",\"type\":%s,\"inputs\":"
+                 "[{\"from\":\"in\"%s}]},{\"id\":\"out\",\"type\":\"sink\",\"config\":{\"topic\":"
+                 "\"o%d\",\"format\":\"json\"},\"inputs\":[\"key\"]}]}",
+                 i, task[i], i + 1 < n ? ",\"by\":[\"k\"]" : "", i);
+        submit_ok(c, text);
+    }
+    struct ingest_rows rows;
+    struct ingest_answer a;
+    struct err e = ERR_INIT;
+    struct sbuf text = { 0 };
+    static const int length[] = { 70000, 65530, 65000, 40000, 5 };
+    for (int i = 0; i < 5; i++) {
+        sbuf_adds(&text, "{\"o\":\"a\",\"v\":1,\"k\":\"");
+        for (int k = 0; k < length[i]; k++)
+            sbuf_adds(&text, "x");
+        sbuf_adds(&text, "\"}\n");
+    }
+    assert_int_equal(ingest_lines(&rows, text.p, text.len, &e), 0);
+    assert_int_equal(ingest_post(coord_ingest(c), "t", NULL, 0, &rows, &a, &e), 0);
+    for (int again = 0; again < 2; again++) {
+        for (int i = 0; i < n; i++) {
+            char topic[8];
+            snprintf(topic, sizeof topic, "o%d", i);
+            await_end(c, topic, 1);
+        }
+        assert_int_equal(end_of(coord_log(c), EXECUTOR_DLQ), 4 * n);
+        coord_close(c);
+        c = open_coord();
+    }
+    ingest_rows_free(&rows);
+    sbuf_free(&text);
     coord_close(c);
 }
 
@@ -873,6 +982,9 @@ int main(void) {
         T(test_submit_on_full_disk),
         T(test_failed_source),
         T(test_unknown_outcome),
+        T(test_unknown_to_visitors),
+        T(test_stop_under_load),
+        T(test_long_key),
         T(test_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
