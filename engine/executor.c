@@ -133,6 +133,13 @@ static void changes_append(struct executor_change **list, struct executor_change
     *list = c;
 }
 
+static bool stopping(struct executor *x) {
+    uv_mutex_lock(&x->mutex);
+    bool stop = x->stopping;
+    uv_mutex_unlock(&x->mutex);
+    return stop;
+}
+
 static void fail(struct executor *x, const struct err *e) {
     uv_mutex_lock(&x->mutex);
     x->health.failed = true;
@@ -439,6 +446,8 @@ bool executor_step(struct executor *x) {
     if (x->health.failed)
         return false;
     bool worked = take_outcome(x);
+    if (x->health.failed) /* from now on visitors look after themselves */
+        return worked;
     if (x->retry_at_ns > now_ns())
         return worked;
     worked |= take_commands(x);
@@ -446,9 +455,10 @@ bool executor_step(struct executor *x) {
     size_t held = x->epoch ? log_epoch_bytes(x->epoch) : 0;
     bool wait = change_must_wait(x);
     x->next_due_ns = INT64_MAX;
-    /* Run again after an abort: on to the cut of every change in it, whatever else waits. */
+    /* Run again after an abort: on to the cut of every change in it, whatever else waits. Who stops
+     * takes in nothing else: a source that never runs dry must not hold it up. */
     bool behind = x->changes && ports_behind(&x->ports);
-    if (behind || (held < EXECUTOR_HOLD_BYTES && !wait))
+    if (behind || (held < EXECUTOR_HOLD_BYTES && !wait && !stopping(x)))
         for (struct port *p = x->ports.first; p; p = p->next)
             if (p->kind == PORT_SOURCE || p->kind == PORT_MAKER)
                 read |= source_tick(x, p);
@@ -493,12 +503,9 @@ static void on_wake(uv_async_t *h) {
     bool worked = executor_step(x);
     int64_t now = now_ns();
     int64_t until = x->retry_at_ns > now ? x->retry_at_ns : x->next_due_ns;
-    uv_mutex_lock(&x->mutex);
-    bool stop = x->stopping;
-    bool failed = x->health.failed;
-    uv_mutex_unlock(&x->mutex);
     /* A log that refuses commits does not keep the process from stopping: the work is redone. */
-    if (stop && (failed || x->retry_at_ns > now || (!x->committing && !x->dirty))) {
+    if ((x->health.failed || x->retry_at_ns > now || (!x->committing && !x->dirty)) &&
+        stopping(x)) {
         uv_idle_stop(&x->idle);
         uv_stop(&x->loop);
         return;
@@ -665,6 +672,13 @@ void executor_visit(struct executor *x, void (*fn)(void *, struct exec *), void 
     uv_async_send(&x->wake);
     while (!v.done && !x->health.failed)
         uv_cond_wait(&x->cond, &x->mutex);
+    if (!v.done) { /* the executor does not touch the graph any more: we do it for it */
+        struct visit **p = &x->visits;
+        while (*p != &v)
+            p = &(*p)->next;
+        *p = v.next;
+        fn(arg, x->ex);
+    }
     uv_mutex_unlock(&x->mutex);
 }
 

@@ -49,13 +49,14 @@ int executor_new(struct executor **x, const struct executor_conf *conf, struct e
 int executor_restore(struct executor *x, const struct change *all, struct err *e);
 /* Runs on a thread of its own until executor_stop. */
 int executor_start(struct executor *x, struct err *e);
-/* Closes the running epoch, waits for its commit, ends the thread. */
+/* Reads no more, closes the running epoch, waits for its commit, ends the thread. */
 void executor_stop(struct executor *x);
 void executor_free(struct executor *x);
 
 /* Any thread. */
 void executor_submit(struct executor *x, struct executor_change *c);
-/* Calls `visit` on the executor thread between two ticks and waits for it. */
+/* Calls `visit` on the executor thread between two ticks and waits for it; on the caller's once the
+ * executor has failed. */
 void executor_visit(struct executor *x, void (*visit)(void *arg, struct exec *ex), void *arg);
 struct executor_health {
     bool failed;   /* stopped for good: `err` says why */
