@@ -14,6 +14,7 @@ struct executor {
     /* the running epoch */
     struct log_epoch *epoch;
     bool dirty;
+    bool overflow; /* something did not fit into it */
     int64_t opened_ns;
     struct log_buf *dead;
     struct executor_change *waiting; /* not applied yet, oldest first */
@@ -24,9 +25,9 @@ struct executor {
     void (*freed)(void *arg, uint64_t instance);
     void *freed_arg;
     int64_t retry_at_ns, retry_ms;
-    int64_t next_due_ns; /* of the generators, when none had a row now */
-    struct sbuf graves;  /* keys to remove: u32 length, bytes */
-    size_t grave_at;
+    int64_t next_due_ns;          /* of the generators, when none had a row now */
+    struct sbuf graves;           /* keys to remove: u32 length, bytes */
+    size_t grave_at, graves_done; /* up to where they are in an epoch, in a committed one */
     bool inject_abort;
     /* shared with the committer and callers */
     uv_mutex_t mutex;
@@ -102,7 +103,7 @@ static void put_state(void *arg, uint64_t instance, int table, const void *key, 
     state_key(k, instance, table);
     if (klen)
         memcpy(k + STATE_KEY_HEAD, key, klen);
-    log_epoch_state(x->epoch, k, STATE_KEY_HEAD + klen, value, vlen);
+    x->overflow |= log_epoch_state(x->epoch, k, STATE_KEY_HEAD + klen, value, vlen) < 0;
     if (k != buf)
         free(k);
 }
@@ -111,18 +112,16 @@ static void put_graves(struct executor *x) {
     for (int n = 0; n < EXECUTOR_TOMBSTONES && x->grave_at < x->graves.len; n++) {
         uint32_t len;
         memcpy(&len, x->graves.p + x->grave_at, 4);
-        log_epoch_state(x->epoch, x->graves.p + x->grave_at + 4, len, NULL, 0);
+        x->overflow |= log_epoch_state(x->epoch, x->graves.p + x->grave_at + 4, len, NULL, 0) < 0;
         x->grave_at += 4 + (size_t)len;
     }
-    if (x->grave_at == x->graves.len)
-        x->grave_at = x->graves.len = 0;
 }
 
 static void put_dead(struct executor *x) {
     if (!x->dead)
         return;
     log_buf_seal(x->dead);
-    log_epoch_append(x->epoch, EXECUTOR_DLQ, 0, x->dead, clock_wall_ms(), NULL);
+    x->overflow |= log_epoch_append(x->epoch, EXECUTOR_DLQ, 0, x->dead, clock_wall_ms(), NULL) < 0;
     log_buf_unref(x->dead);
     x->dead = NULL;
 }
@@ -161,6 +160,15 @@ static void epoch_close(struct executor *x) {
     }
     undo_collect(exec_undo(x->ex), put_state, x);
     put_graves(x);
+    if (x->overflow) { /* a second run would make the same epoch: better to stop than to lose rows
+                        */
+        err_set(&e, ERR_SYSTEM,
+                "rows and state of one epoch are more than %d MiB: a task puts out or changes too "
+                "much at once, such as a window with very many groups",
+                LOG_EPOCH_BYTES >> 20);
+        fail(x, &e);
+        return;
+    }
     undo_push(exec_undo(x->ex));
     exec_epoch_push(x->ex);
     ports_push(&x->ports);
@@ -181,7 +189,8 @@ static void epoch_close(struct executor *x) {
 }
 
 static void on_sink(void *arg, struct task *t, const struct batch *b) {
-    ports_sink(t, b, ((struct executor *)arg)->epoch);
+    struct executor *x = arg;
+    x->overflow |= ports_sink(t, b, x->epoch) < 0;
 }
 
 static void on_dead(void *arg, struct task *t, const char *key, const char *json, size_t len) {
@@ -237,6 +246,9 @@ static void epoch_committed(struct executor *x) {
     ports_commit(&x->ports);
     x->committing = false;
     x->retry_ms = 0;
+    if (x->grave_at == x->graves.len)
+        x->graves.len = x->grave_at = 0;
+    x->graves_done = x->grave_at;
     struct executor_change *c = x->committing_changes, *next;
     x->committing_changes = NULL;
     for (; c; c = next) {
@@ -259,7 +271,8 @@ static void epoch_abort(struct executor *x) {
         log_buf_unref(x->dead);
     x->dead = NULL;
     x->committing = false;
-    x->dirty = false;
+    x->dirty = x->overflow = false;
+    x->grave_at = x->graves_done;
     struct executor_change *c = x->committing_changes, *next;
     if (c) {
         struct executor_change **end = &x->committing_changes;

@@ -182,24 +182,26 @@ static struct log_buf *batch_payload(const struct batch *b) {
     return buf;
 }
 
-void ports_sink(struct task *t, const struct batch *b, struct log_epoch *ep) {
+int ports_sink(struct task *t, const struct batch *b, struct log_epoch *ep) {
     struct port *p = task_user(t);
+    int rc = 0;
     if (p->kind == PORT_NONE && !p->taps)
-        return;
+        return 0;
     if (p->kind == PORT_FILE) {
         for (uint32_t i = 0; i < b->n; i++) {
             struct span v = b->cols[0].str[batch_row(b, i)];
             sbuf_add(&p->pending, v.p, v.len);
             sbuf_add(&p->pending, "\n", 1);
         }
-        return;
+        return 0;
     }
     struct log_buf *buf = batch_payload(b);
     if (p->kind == PORT_TOPIC)
-        log_epoch_append(ep, p->topic, 0, buf, clock_wall_ms(), NULL);
+        rc = log_epoch_append(ep, p->topic, 0, buf, clock_wall_ms(), NULL);
     for (struct executor_tap *tap = p->taps; tap; tap = tap->next)
         tap_add(tap, buf);
     log_buf_unref(buf);
+    return rc;
 }
 
 /* ---- epochs ---- */

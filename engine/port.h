@@ -36,8 +36,8 @@ void ports_free(struct ports *ps);
  * (ports_behind), the epoch must not commit: its plan says that the rows before were seen. */
 void ports_cut(struct ports *ps);
 bool ports_behind(const struct ports *ps);
-/* Rows that reached a sink go into the epoch. */
-void ports_sink(struct task *t, const struct batch *b, struct log_epoch *ep);
+/* Rows that reached a sink go into the epoch. Negative: they do not fit into it. */
+int ports_sink(struct task *t, const struct batch *b, struct log_epoch *ep);
 /* The epoch closes: bytes of file sinks are written; their lengths become state. */
 int ports_close_epoch(struct ports *ps, struct err *e);
 void ports_push(struct ports *ps);   /* with undo_push */
