@@ -230,8 +230,8 @@ int64_t ingest_producers(struct ingest *in) {
 
 /* Appends and commits; with a producer its new state goes along. */
 static int commit(struct ingest *in, const char *topic, const struct producer *p, int64_t seq,
-                  const char *evict, uint32_t evict_len, const struct ingest_rows *rows,
-                  int64_t *first, struct err *e) {
+                  const struct producer *gone, const struct ingest_rows *rows, int64_t *first,
+                  struct err *e) {
     struct log_epoch *ep = log_epoch_begin(in->log);
     struct log_topic_info info;
     int64_t now = clock_wall_ms(), offset[INGEST_BUFS_MAX];
@@ -244,8 +244,8 @@ static int commit(struct ingest *in, const char *topic, const struct producer *p
         int64_t v[3] = { seq, -1, rows->n };
         log_epoch_state(ep, p->key, p->klen, v, VALUE_LEN);
     }
-    if (rc == 0 && evict_len)
-        log_epoch_state(ep, evict, evict_len, NULL, 0);
+    if (rc == 0 && gone)
+        log_epoch_state(ep, gone->key, gone->klen, NULL, 0);
     if (rc < 0) {
         log_epoch_drop(ep);
         return rc;
@@ -277,17 +277,24 @@ static struct producer *acquire(struct ingest *in, const char *key, uint32_t kle
     }
 }
 
-/* Beyond the limit the oldest that nobody is using goes; returns the length of its key. */
-static uint32_t evict(struct ingest *in, const struct producer *keep, char key[KEY_MAX]) {
+/* Beyond the limit the oldest that nobody is using goes: busy until the commit that says so, or a
+ * post of it could commit before and lose its number. */
+static struct producer *evict(struct ingest *in, const struct producer *keep) {
     struct producer *p = in->n > in->max ? in->oldest : NULL;
     while (p && (p->busy || p->waiting || p == keep))
         p = p->newer;
-    if (!p)
-        return 0;
-    uint32_t klen = p->klen;
-    memcpy(key, p->key, klen);
-    drop(in, p);
-    return klen;
+    if (p)
+        p->busy = true;
+    return p;
+}
+
+static void evicted(struct ingest *in, struct producer *p, bool committed) {
+    p->busy = false;
+    if (!committed)
+        return;
+    p->seq = -1;
+    if (p->waiting == 0)
+        drop(in, p);
 }
 
 /* A number that the producer has used before. */
@@ -301,7 +308,7 @@ static bool repeated(const struct producer *p, int64_t seq, struct ingest_answer
 
 static int post_numbered(struct ingest *in, const char *topic, const char *producer, int64_t seq,
                          const struct ingest_rows *rows, struct ingest_answer *a, struct err *e) {
-    char key[KEY_MAX], gone[KEY_MAX];
+    char key[KEY_MAX];
     uint32_t klen = make_key(key, topic, producer);
     pthread_mutex_lock(&in->mutex);
     struct producer *p = acquire(in, key, klen);
@@ -310,11 +317,13 @@ static int post_numbered(struct ingest *in, const char *topic, const char *produ
         return 0;
     }
     p->busy = true;
-    uint32_t gone_len = evict(in, p, gone);
+    struct producer *gone = evict(in, p);
     pthread_mutex_unlock(&in->mutex);
     *a = (struct ingest_answer){ .count = rows->n };
-    int rc = commit(in, topic, p, seq, gone, gone_len, rows, &a->offset, e);
+    int rc = commit(in, topic, p, seq, gone, rows, &a->offset, e);
     pthread_mutex_lock(&in->mutex);
+    if (gone)
+        evicted(in, gone, rc == 0);
     p->busy = false;
     if (rc == 0) {
         p->seq = seq;
@@ -339,7 +348,7 @@ int ingest_post(struct ingest *in, const char *topic, const char *producer, int6
         a->offset = rc == 0 ? info.end : -1;
         return rc;
     }
-    return commit(in, topic, NULL, 0, NULL, 0, rows, &a->offset, e);
+    return commit(in, topic, NULL, 0, NULL, rows, &a->offset, e);
 }
 
 int ingest_forget(struct ingest *in, const char *topic, struct err *e) {
