@@ -54,7 +54,14 @@ struct tail {
     struct cli *c;
     int64_t left; /* lines still to print; -1: no end */
     bool failed;
+    struct err err;
 };
+
+static int tail_failed(struct tail *t) {
+    t->failed = true;
+    err_errno(&t->err, errno, "writing to stdout");
+    return 1;
+}
 
 static int on_tail(void *arg, const char *p, size_t len) {
     struct tail *t = arg;
@@ -62,14 +69,14 @@ static int on_tail(void *arg, const char *p, size_t len) {
     while (p < end && t->left != 0) {
         const char *nl = memchr(p, '\n', (size_t)(end - p));
         const char *to = nl ? nl + 1 : end;
-        t->failed = fwrite(p, 1, (size_t)(to - p), stdout) != (size_t)(to - p);
-        if (t->failed)
-            return 1;
+        if (fwrite(p, 1, (size_t)(to - p), stdout) != (size_t)(to - p))
+            return tail_failed(t);
         t->left -= nl && t->left > 0;
         p = to;
     }
-    t->failed = fflush(stdout) != 0;
-    return t->failed || t->left == 0;
+    if (fflush(stdout) != 0)
+        return tail_failed(t);
+    return t->left == 0;
 }
 
 static const struct jnode *find_topic(const struct jnode *list, const char *name) {
@@ -215,7 +222,7 @@ int cmd_tail(struct cli *c) {
         if (rc < 0)
             cli_errors(c, &es);
         else if (t.failed)
-            rc = ERR_SYSTEM;
+            rc = cli_error(c, &t.err);
         else if (endless || (o->follow && t.left > 0))
             rc = cli_error(c, &(struct err){ .code = ERR_UNREACHABLE,
                                              .text = "the stream ended: the server stopped, or the "
@@ -308,8 +315,9 @@ static void print_replayed(struct cli *c, const char *title, const struct replay
                (long long)t->behind_ms_max, (long long)t->ns);
         return;
     }
-    fprintf(stderr, "%s: %s records, %s in %s (%s/s, %s/s)", title,
-            unit_exact(a, (uint64_t)t->records), unit_bytes(b, (double)t->bytes),
+    fprintf(stderr, "%s: %s record%s, %s in %s (%s/s, %s/s)", title,
+            unit_exact(a, (uint64_t)t->records), t->records == 1 ? "" : "s",
+            unit_bytes(b, (double)t->bytes),
             seconds < 1 ? unit_ns(s, seconds * 1e9) : unit_span(s, seconds),
             unit_count(d, (double)t->records / seconds), unit_bytes(e, (double)t->bytes / seconds));
     if (scheduled)

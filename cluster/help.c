@@ -109,7 +109,7 @@ void cli_help_all(FILE *f) {
         }
     }
     fprintf(f,
-            "\n`braid COMMAND --help` tells more about one. Every command takes --json.\n"
+            "\n`braid COMMAND --help` tells more about one. All but `up` take --json.\n"
             "Clients find the server by --url or BRAID_URL; default " CLI_URL ".\n%s\n",
             codes);
 }
@@ -119,6 +119,19 @@ static void markdown_option(FILE *f, const struct cli_option *o) {
     if (o->letter)
         fprintf(f, "-%c`, `", o->letter);
     fprintf(f, "--%s%s%s`: %s\n", o->name, o->value ? " " : "", o->value ? o->value : "", o->help);
+}
+
+/* The server has settings instead of options. */
+static void markdown_settings(FILE *f) {
+    for (int k = 0; k < CONF_KEYS; k++) {
+        const struct conf_setting *s = &conf_settings[k];
+        if (!(s->roles & CONF_SERVER))
+            continue;
+        fprintf(f, "- `--%s %s`: %s", s->name, s->value, s->help);
+        if (s->def)
+            fprintf(f, " Default `%s`.", s->def);
+        fputc('\n', f);
+    }
 }
 
 void cli_markdown(FILE *f) {
@@ -137,10 +150,11 @@ void cli_markdown(FILE *f) {
                     m->args ? m->args : "", m->summary);
             if (m->help)
                 fprintf(f, "\n%s\n", m->help);
-            if (!m->main) {
-                fputc('\n', f);
+            fputc('\n', f);
+            if (m->main)
+                markdown_settings(f);
+            else
                 each_option(m, markdown_option, f);
-            }
             if (m->examples)
                 fprintf(f, "\n```sh\n%s\n```\n", m->examples);
         }

@@ -411,8 +411,7 @@ int merge_bound(struct plan *p, const struct spec *s, const struct plan_cut *cut
         const struct jnode *n = jnode_get(s->doc.root, "name");
         int before = es->n;
         json_error(es, &s->doc, n, false,
-                   "a dataflow '%s' is running; remove or replace it, or choose another name",
-                   s->name);
+                   "a dataflow '%s' is running; remove it first, or choose another name", s->name);
         if (es->n > before)
             es->v[before].code = ERR_CONFLICT;
         return ERR_CONFLICT;

@@ -224,8 +224,8 @@ static void test_conflicts(void **state) {
     run("equal", "shared", SRC("t") MAP("m", "1", "in") OUT("o", "x", "m")); /* shares the sink */
     assert_int_equal(p->counts.sinks, 1);
     refused(ERR_CONFLICT, "owner", SRC("t"),
-            "f.json:1:19: /name: a dataflow 'owner' is running; remove or replace it, or choose "
-            "another name");
+            "f.json:1:19: /name: a dataflow 'owner' is running; remove it first, or choose another "
+            "name");
     refused(ERR_CONFLICT, "other", SRC("t") MAP("m", "2", "in") OUT("o", "x", "m"),
             "f.json:1:202: /tasks/2/config/topic: topic 'x' is owned by dataflow 'owner' (task "
             "'o'); write another topic, or give \"append\": true in both");
