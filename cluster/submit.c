@@ -197,7 +197,7 @@ static int make_topics(struct submission *s, struct pending *p, struct err *e) {
         for (int k = 0; k < s->spec[i].nstages; k++) {
             const struct spec_stage *st = &s->spec[i].stages[k];
             const char *topic = st->reads ? st->reads : st->writes;
-            if (!topic)
+            if (!topic || spec_written(topic) != topic) /* none, or a file */
                 continue;
             int rc = log_topic_create(s->c->log, topic, &tc, e);
             if (rc == 0)

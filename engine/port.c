@@ -116,6 +116,12 @@ static int file_bind(struct ports *ps, struct task *t, const char *name, struct 
     char path[4096];
     mkdir(ps->out_dir, 0777);
     snprintf(path, sizeof path, "%s/%s", ps->out_dir, name);
+    for (char *p = path + strlen(ps->out_dir) + 1; p < path + sizeof path && *p; p++)
+        if (*p == '/') {
+            *p = '\0';
+            mkdir(path, 0777); /* whether it worked, open tells */
+            *p = '/';
+        }
     struct port *p = port_new(ps, t, PORT_FILE, name);
     p->fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (p->fd < 0 || ftruncate(p->fd, length) < 0)

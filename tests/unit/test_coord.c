@@ -800,6 +800,40 @@ static void test_unknown_to_visitors(void **state) {
     coord_close(c);
 }
 
+static void assert_file(const char *name, const char *want) {
+    char path[256], text[64] = "";
+    snprintf(path, sizeof path, "%s/out/%s", dir, name);
+    for (int i = 0; i < 3000 && strcmp(text, want) != 0; i++) {
+        usleep(1000);
+        FILE *f = fopen(path, "r");
+        assert_non_null(f);
+        text[fread(text, 1, sizeof text - 1, f)] = '\0';
+        fclose(f);
+    }
+    assert_string_equal(text, want);
+}
+
+/* A sink that writes a file, in a directory of its own: no topic is made for it; after a restart it
+ * goes on at the end. */
+static void test_file_sink(void **state) {
+    (void)state;
+    static const char text[] = "{\"braid\":1,\"name\":\"f\",\"tasks\":[{\"id\":\"in\",\"type\":"
+                               "\"source\",\"config\":{\"topic\":"
+                               "\"t\"}},{\"id\":\"out\",\"type\":\"sink\",\"config\":{\"file\":\"a/"
+                               "b/c.txt\",\"format\":\"raw\"},"
+                               "\"inputs\":[\"in\"]}]}";
+    struct coord *c = open_coord();
+    submit_ok(c, text);
+    post_to(c, "t", 2);
+    assert_file("a/b/c.txt", "row 0\nrow 1\n");
+    await(c, "f", "\"rows_out\":2");
+    coord_close(c);
+    c = open_coord();
+    post_to(c, "t", 1);
+    assert_file("a/b/c.txt", "row 0\nrow 1\nrow 0\n");
+    coord_close(c);
+}
+
 /* A source that never runs dry does not hold up the end of the server. */
 static void test_stop_under_load(void **state) {
     (void)state;
@@ -984,6 +1018,7 @@ int main(void) {
         T(test_unknown_outcome),
         T(test_unknown_to_visitors),
         T(test_stop_under_load),
+        T(test_file_sink),
         T(test_long_key),
         T(test_threads),
     };
