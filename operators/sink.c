@@ -23,7 +23,8 @@ static const struct param sink_params[] = {
       .type = PT_STR,
       .flags = PARAM_OPTIONAL,
       .offset = offsetof(struct sink_config, file),
-      .doc = "File below `out/` of the server's directory, one line a row." },
+      .doc =
+          "File below `out/` of the server's directory, one line a row; a new sink empties it." },
     { .name = "discard",
       .type = PT_BOOL,
       .offset = offsetof(struct sink_config, discard),
