@@ -214,6 +214,10 @@ void align_rebuild(struct task *t) {
         else
             al->link[k] = (struct align_link){ m.value, m.seq };
     }
+    /* Undone with the epoch of its graft: what the parents had reached goes into the next one. */
+    for (int i = 0; i < t->def->nlinks; i++)
+        if (al->link[i].wm == al->first[i] && al->first[i] != TIME_MIN)
+            meta_put(t, (uint16_t)i, al->link[i].wm, al->link[i].seq);
     it = 0;
     while (state_next(t->table[TABLE_ALIGN], &it, &key, &klen, &value, &vlen)) {
         struct item item;

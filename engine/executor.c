@@ -433,11 +433,13 @@ static bool maker_tick(struct executor *x, struct port *p) {
     return n > 0;
 }
 
-static bool source_tick(struct executor *x, struct port *p) {
+/* `redo`: the source was here before the abort, so a full buffer of a merging task that paused it
+ * then did not need these rows; waiting for it now could wait for ever. */
+static bool source_tick(struct executor *x, struct port *p, bool redo) {
     struct log_rows rows;
     struct err e = ERR_INIT;
     int64_t off;
-    if (p->failed || exec_paused(x->ex, p->task))
+    if (p->failed || (!redo && exec_paused(x->ex, p->task)))
         return false;
     if (p->kind == PORT_MAKER)
         return maker_tick(x, p);
@@ -474,7 +476,7 @@ bool executor_step(struct executor *x) {
     if (behind || (held < EXECUTOR_HOLD_BYTES && !wait && !stopping(x)))
         for (struct port *p = x->ports.first; p; p = p->next)
             if (p->kind == PORT_SOURCE || p->kind == PORT_MAKER)
-                read |= source_tick(x, p);
+                read |= source_tick(x, p, behind);
     if (x->committing)
         return worked || read;
     bool graves = x->graves.len > x->grave_at;
