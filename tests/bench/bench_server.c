@@ -76,7 +76,8 @@ static double server_start(const char *durability) {
         line[len] = '\0';
     }
     double ms = (bench_now() - t0) * 1e3;
-    sscanf(strstr(line, "http"), "%63s", url);
+    const char *at = strstr(line, "http");
+    snprintf(url, sizeof url, "%.*s", (int)strcspn(at, "\n"), at);
     fcntl(fd[0], F_SETFL, O_NONBLOCK); /* later lines are nobody's; the pipe stays open */
     return ms;
 }
