@@ -310,6 +310,7 @@ static double bare_appends(const char *flow, const struct input *in, int n, int6
         topic(g.log, name[i]);
     }
     double cpu = 0;
+    sync();
     for (int64_t done = 0; done < records;) {
         nkept = 0;
         for (int k = 0; k < 24; k++, done += BLOCK)
@@ -353,16 +354,20 @@ static void figures(const char *suffix, int64_t keys) {
     snprintf(name, sizeof name, "etl_log_mrec_s_core%s", suffix);
     bench_figure(name, best, "M records/s", AT_LEAST, 0.8);
     if (keys == 0) {
-        double ratio = 1e9, twenty, one, bare;
-        records = records / 8 / (32 * BLOCK) * (32 * BLOCK) + 32 * BLOCK;
-        for (int i = 0; i < 3; i++) {
-            through_log("dataflows/riotbench/etl-sys-wide.json", &in, 1, &one, records);
-            through_log("dataflows/riotbench/etl-sys-wide.json", &in, 20, &twenty, records);
-            bare = bare_appends("dataflows/riotbench/etl-sys-wide.json", &in, 20, records);
-            double r = twenty / (one + bare);
-            printf("# twenty %.2f s, one %.2f s, 20 bare appends %.2f s\n", twenty, one, bare);
-            ratio = r < ratio ? r : ratio;
+        /* Less than the kernel keeps dirty before it makes writers work: what is compared is our
+         * work, not its write-back. Interleaved; the least of each, since noise only adds. */
+        double twenty = 1e9, one = 1e9, bare = 1e9;
+        records = (int64_t)16 * 32 * BLOCK;
+        for (int i = 0; i < 5; i++) {
+            through_log("dataflows/riotbench/etl-sys-wide.json", &in, 1, &cpu, records);
+            one = cpu < one ? cpu : one;
+            through_log("dataflows/riotbench/etl-sys-wide.json", &in, 20, &cpu, records);
+            twenty = cpu < twenty ? cpu : twenty;
+            cpu = bare_appends("dataflows/riotbench/etl-sys-wide.json", &in, 20, records);
+            bare = cpu < bare ? cpu : bare;
         }
+        double ratio = twenty / (one + bare);
+        printf("# twenty %.2f s, one %.2f s, 20 bare appends %.2f s\n", twenty, one, bare);
         bench_figure("reuse20_cpu_ratio", ratio, "x", AT_MOST, 1.1);
     }
     input_free(&in);
