@@ -75,6 +75,8 @@ int http_topic_put(struct request *r);
 int http_topic_delete(struct request *r);
 int http_post_records(struct request *r);
 /* http_records.c */
+/* Sleeps until a stream is woken; false when its client has gone or the server stops. */
+bool http_wait(const struct http *h, int wake_fd, int socket);
 int http_get_records(struct request *r);
 int http_get_rows(struct request *r);
 void http_topic_deleted(struct http *h, const char *topic); /* its followers look, and end */

@@ -124,18 +124,17 @@ static int fill(struct tail *t) {
     return 1;
 }
 
-/* False when the client has gone or the server stops. */
-static bool wait_commit(struct tail *t) {
-    struct pollfd p[3] = { { .fd = t->wake_fd, .events = POLLIN },
-                           { .fd = t->http->stop_fd, .events = POLLIN },
-                           { .fd = t->socket, .events = POLLRDHUP } };
+bool http_wait(const struct http *h, int wake_fd, int socket) {
+    struct pollfd p[3] = { { .fd = wake_fd, .events = POLLIN },
+                           { .fd = h->stop_fd, .events = POLLIN },
+                           { .fd = socket, .events = POLLRDHUP } };
     eventfd_t n;
     while (poll(p, 3, -1) < 0)
         if (errno != EINTR)
             return false;
     if (p[1].revents || p[2].revents)
         return false;
-    eventfd_read(t->wake_fd, &n);
+    eventfd_read(wake_fd, &n);
     return true;
 }
 
@@ -148,7 +147,7 @@ static ssize_t on_read(void *arg, uint64_t pos, char *buf, size_t max) {
         int n = fill(t);
         if (n < 0 || (n == 0 && !t->follow))
             return n < 0 ? MHD_CONTENT_READER_END_WITH_ERROR : MHD_CONTENT_READER_END_OF_STREAM;
-        if (n == 0 && !wait_commit(t))
+        if (n == 0 && !http_wait(t->http, t->wake_fd, t->socket))
             return MHD_CONTENT_READER_END_OF_STREAM;
     }
     size_t n = t->text.len - t->text_at;

@@ -5,7 +5,6 @@
 #include "cluster/http_impl.h"
 #include "cluster/text.h"
 #include <errno.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -92,27 +91,13 @@ static bool take(struct rows *r) {
     return more;
 }
 
-static bool wait_rows(struct rows *r) {
-    struct pollfd p[3] = { { .fd = r->wake_fd, .events = POLLIN },
-                           { .fd = r->http->stop_fd, .events = POLLIN },
-                           { .fd = r->socket, .events = POLLRDHUP } };
-    eventfd_t n;
-    while (poll(p, 3, -1) < 0)
-        if (errno != EINTR)
-            return false;
-    if (p[1].revents || p[2].revents)
-        return false;
-    eventfd_read(r->wake_fd, &n);
-    return true;
-}
-
 static ssize_t on_read(void *arg, uint64_t pos, char *buf, size_t max) {
     struct rows *r = arg;
     (void)pos;
     while (r->at == r->text.len) {
         if (!take(r))
             return MHD_CONTENT_READER_END_OF_STREAM;
-        if (r->text.len == 0 && !wait_rows(r))
+        if (r->text.len == 0 && !http_wait(r->http, r->wake_fd, r->socket))
             return MHD_CONTENT_READER_END_OF_STREAM;
     }
     size_t n = r->text.len - r->at;
