@@ -596,7 +596,8 @@ int executor_new(struct executor **out, const struct executor_conf *conf, struct
                                           .sink = on_sink,
                                           .dead = on_dead,
                                           .arg = x });
-    x->ports = (struct ports){ .log = conf->log, .out_dir = conf->out_dir };
+    x->ports =
+        (struct ports){ .log = conf->log, .out_dir = conf->out_dir, .sync = conf->sync_files };
     x->inbox_end = &x->inbox;
     x->next_due_ns = INT64_MAX;
     uv_mutex_init(&x->mutex);

@@ -24,6 +24,7 @@ struct executor;
 struct executor_conf {
     struct log *log;
     const char *out_dir; /* `file` sinks write below it; NULL: refused */
+    bool sync_files;     /* their bytes are on the disk before the commit (durability `power`) */
     uint32_t batch_rows; /* 0: BATCH_ROWS */
     int64_t align_bytes; /* 0: default */
     int64_t retry_ms;    /* after the first abort; 0: 100. Doubles up to 5 s */

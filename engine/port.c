@@ -108,6 +108,16 @@ static int source_bind(struct ports *ps, struct task *t, bool restore, struct er
     return rc;
 }
 
+/* The file's name is on the disk, too. */
+static int sync_parent(char *path, struct err *e) {
+    *strrchr(path, '/') = '\0';
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int rc = fd < 0 || fsync(fd) < 0 ? err_errno(e, errno, "syncing the directory %s", path) : 0;
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}
+
 static int file_bind(struct ports *ps, struct task *t, const char *name, struct err *e) {
     int64_t length = task_position(t);
     if (!ps->out_dir)
@@ -127,7 +137,7 @@ static int file_bind(struct ports *ps, struct task *t, const char *name, struct 
     if (p->fd < 0 || ftruncate(p->fd, length) < 0)
         return err_errno(e, errno, "opening the sink file %s", path);
     p->length = length;
-    return 0;
+    return ps->sync ? sync_parent(path, e) : 0;
 }
 
 int ports_bind(struct ports *ps, struct task *t, bool restore, struct err *e) {
@@ -214,7 +224,7 @@ int ports_sink(struct task *t, const struct batch *b, struct log_epoch *ep) {
 
 /* The bytes are in the file before the commit that makes its new length official; what lies beyond
  * the committed length is cut back at the next write or restart. */
-static int put_file(struct port *p, struct err *e) {
+static int put_file(struct port *p, bool sync, struct err *e) {
     if (p->pending.len == 0)
         return 0;
     for (size_t done = 0; done < p->pending.len;) {
@@ -226,6 +236,8 @@ static int put_file(struct port *p, struct err *e) {
             return err_errno(e, errno, "writing the sink file %s", p->topic);
         done += (size_t)n;
     }
+    if (sync && fdatasync(p->fd) < 0)
+        return err_errno(e, errno, "syncing the sink file %s", p->topic);
     p->length += (int64_t)p->pending.len;
     p->pending.len = 0;
     task_seek(p->task, p->length);
@@ -236,7 +248,7 @@ int ports_close_epoch(struct ports *ps, struct err *e) {
     int rc = 0;
     for (struct port *p = ps->first; p && rc == 0; p = p->next)
         if (p->kind == PORT_FILE)
-            rc = put_file(p, e);
+            rc = put_file(p, ps->sync, e);
     return rc;
 }
 

@@ -25,6 +25,7 @@ struct port {
 struct ports {
     struct log *log;
     const char *out_dir;
+    bool sync; /* file sinks are on the disk before the commit */
     struct port *first;
 };
 
