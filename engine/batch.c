@@ -109,16 +109,6 @@ struct column column_gather(struct arena *a, const struct column *c, const struc
     return out;
 }
 
-const struct batch *batch_pack(struct arena *a, const struct batch *b) {
-    if (!b->sel)
-        return b;
-    struct column *cols;
-    struct batch *c = batch_make(a, b, b->schema, b->sel, b->n, false, &cols);
-    for (int i = 0; i < b->schema->n; i++)
-        cols[i] = column_gather(a, &b->cols[i], &b->schema->f[i], b->sel, b->n);
-    return c;
-}
-
 const struct batch *batch_slice(struct arena *a, const struct batch *b, uint32_t lo, uint32_t hi) {
     if (lo == 0 && hi == b->n)
         return b;

@@ -117,8 +117,6 @@ struct batch *batch_make(struct arena *a, const struct batch *b, const struct sc
 /* Column `c` of type t gathered at rows src[0..n). */
 struct column column_gather(struct arena *a, const struct column *c, const struct field *f,
                             const uint16_t *src, uint32_t n);
-/* A whole batch packed so that rows are physical 0..n-1 without sel. Returns b itself if it is. */
-const struct batch *batch_pack(struct arena *a, const struct batch *b);
 /* Rows lo..hi-1 of the batch (indexes into its rows, not physical). */
 const struct batch *batch_slice(struct arena *a, const struct batch *b, uint32_t lo, uint32_t hi);
 #endif

@@ -25,9 +25,6 @@ struct exec *exec_new(const struct exec_conf *conf) {
 struct undo *exec_undo(struct exec *ex) {
     return ex->undo;
 }
-struct arena *exec_arena(struct exec *ex) {
-    return &ex->arena;
-}
 
 /* ---- tasks ---- */
 
@@ -420,7 +417,7 @@ static void tick_run(struct exec *ex, struct task *source) {
     arena_reset(&ex->arena);
 }
 
-void exec_tick_batch(struct exec *ex, struct task *source, struct batch *b, struct origin *o) {
+static void tick_batch(struct exec *ex, struct task *source, struct batch *b, struct origin *o) {
     tick_begin(ex, source, o);
     b->origin = o;
     source->counts.in += b->n;
@@ -440,7 +437,7 @@ uint32_t exec_tick_pull(struct exec *ex, struct task *source, uint32_t max) {
     if (n == 0)
         return 0;
     o->id = source->def->instance;
-    exec_tick_batch(ex, source, b, o);
+    tick_batch(ex, source, b, o);
     return n;
 }
 
@@ -481,7 +478,7 @@ void exec_tick(struct exec *ex, struct task *source, const struct log_rows *rows
     *b = (struct batch){
         .schema = source->def->out[0], .cols = col, .rows = n, .n = n, .off0 = off
     };
-    exec_tick_batch(ex, source, b, o);
+    tick_batch(ex, source, b, o);
 }
 
 void exec_finish(struct exec *ex, struct task *source) {
@@ -612,9 +609,6 @@ bool op_counts_conserved(const struct op_counts *c) {
 
 void task_set_user(struct task *t, void *user) {
     t->user = user;
-}
-void *task_self(const struct task *t) {
-    return t->self;
 }
 void *task_user(const struct task *t) {
     return t->user;

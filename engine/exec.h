@@ -56,15 +56,12 @@ void exec_rebuild(struct exec *ex);
 /* One tick from a source: rows at offsets off, off+1, … become its output; its position moves on.
  */
 void exec_tick(struct exec *ex, struct task *source, const struct log_rows *rows, int64_t off);
-/* One tick of a batch that a source made itself (generator); b->origin is filled in here. */
-void exec_tick_batch(struct exec *ex, struct task *source, struct batch *b, struct origin *o);
 /* One tick of a source that makes its rows (op->pull), at most `max` of them; how many. */
 uint32_t exec_tick_pull(struct exec *ex, struct task *source, uint32_t max);
 /* The source has ended: a watermark of infinity below it. */
 void exec_finish(struct exec *ex, struct task *source);
 /* True when a merging task's buffer is full and this source is the one ahead. */
 bool exec_paused(const struct exec *ex, const struct task *source);
-struct arena *exec_arena(struct exec *ex); /* of the coming tick */
 
 /* Counters as part of an epoch: kept at push, put back at abort (with undo_push / undo_abort). */
 void exec_epoch_push(struct exec *ex);
@@ -78,7 +75,6 @@ void exec_tables(struct exec *ex, uint64_t version,
 /* Visits. */
 void task_set_user(struct task *t, void *user); /* the driver's: a reader, a topic */
 void *task_user(const struct task *t);
-void *task_self(const struct task *t); /* the operator's memory */
 const struct task_def *task_def(const struct task *t);
 int64_t task_position(const struct task *t);  /* sources: next offset; file sinks: length */
 bool task_has_position(const struct task *t); /* false after undo of its first epoch */

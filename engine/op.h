@@ -270,6 +270,9 @@ extern const struct op_desc *const *ops_all;
 extern int ops_count;
 void ops_init(const struct op_desc *const *descs, int n);
 const struct op_desc *ops_find(const char *name);
+/* Its port names, NULL-terminated; sources have no in-ports, sinks no out-ports. */
+const char *const *op_in_ports(const struct op_desc *d);
+const char *const *op_out_ports(const struct op_desc *d);
 const char *ops_nearest(const char *name); /* never an inner stage */
 
 /* A text parameter (PT_STR, PT_FIELD, the word of a PT_ENUM, the name of a PT_FILE) of a config by

@@ -95,3 +95,15 @@ int plan_field(struct op_plan *p, int port, const char *param, const char *key, 
     }
     return i;
 }
+
+static const char *const port_in[] = { "in", NULL };
+static const char *const port_out[] = { "out", NULL };
+static const char *const port_none[] = { NULL };
+
+const char *const *op_in_ports(const struct op_desc *op) {
+    return op->flags & OP_SOURCE ? port_none : op->in_ports ? op->in_ports : port_in;
+}
+
+const char *const *op_out_ports(const struct op_desc *op) {
+    return op->flags & OP_SINK ? port_none : op->out_ports ? op->out_ports : port_out;
+}

@@ -17,18 +17,6 @@ struct lowering {
     int errors; /* reported by the operator for this task */
 };
 
-static const char *const port_in[] = { "in", NULL };
-static const char *const port_out[] = { "out", NULL };
-static const char *const port_none[] = { NULL };
-
-static const char *const *in_ports(const struct op_desc *op) {
-    return op->flags & OP_SOURCE ? port_none : op->in_ports ? op->in_ports : port_in;
-}
-
-static const char *const *out_ports(const struct op_desc *op) {
-    return op->flags & OP_SINK ? port_none : op->out_ports ? op->out_ports : port_out;
-}
-
 static int count_words(const char *const *v) {
     int n = 0;
     while (v[n])
@@ -182,7 +170,7 @@ static bool link_input(struct lowering *l, struct spec_task *t, struct spec_stag
     struct spec_stage *parent = &l->s->stages[last];
     const char *name = in->out_port;
     if (!(parent->op->flags & OP_ANY_PORTS))
-        name = port_of_stage(out_ports(from->op), out_ports(parent->op), name);
+        name = port_of_stage(op_out_ports(from->op), op_out_ports(parent->op), name);
     int out = out_index(l, parent, name);
     if (out < 0) {
         json_error(l->es, &l->s->doc, in->at, false, "task '%s' has more than %d out-ports",
@@ -239,9 +227,9 @@ static void link_task(struct lowering *l, int i) {
     for (int k = 0; k < t->nstages; k++) {
         struct spec_stage *st = &l->s->stages[t->first + k];
         if (!(st->op->flags & OP_ANY_PORTS)) {
-            st->in_name = (const char **)in_ports(st->op);
+            st->in_name = (const char **)op_in_ports(st->op);
             st->nin = count_words(st->in_name);
-            st->out_name = (const char **)out_ports(st->op);
+            st->out_name = (const char **)op_out_ports(st->op);
             st->nout = count_words(st->out_name);
         }
         int n = k == 0 ? t->ninputs : 1;

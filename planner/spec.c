@@ -278,18 +278,6 @@ static void read_task(struct parser *p, int i, const struct jnode *n) {
 
 /* ---- inputs ---- */
 
-static const char *const port_in[] = { "in", NULL };
-static const char *const port_out[] = { "out", NULL };
-static const char *const port_none[] = { NULL };
-
-static const char *const *in_ports(const struct op_desc *op) {
-    return op->flags & OP_SOURCE ? port_none : op->in_ports ? op->in_ports : port_in;
-}
-
-static const char *const *out_ports(const struct op_desc *op) {
-    return op->flags & OP_SINK ? port_none : op->out_ports ? op->out_ports : port_out;
-}
-
 static int count_words(const char *const *v) {
     int n = 0;
     while (v[n])
@@ -361,7 +349,7 @@ static int read_from(struct parser *p, struct spec_input *in, int self, const st
                           "'%.*s' does not name a port: write \"task.port\"", clip(n->len), n->s);
     if (op->flags & OP_ANY_PORTS)
         return 0;
-    const char *const *ports = out_ports(op);
+    const char *const *ports = op_out_ports(op);
     if (!ports[0])
         return json_error(p->es, &s->doc, n, false, "task '%s' is a sink and has no output",
                           s->tasks[from].id);
@@ -418,7 +406,7 @@ static int read_to(struct parser *p, struct spec_task *t, struct spec_input *in,
         in->in_port = to ? to->s : "in";
         return 0;
     }
-    const char *const *ports = in_ports(t->op);
+    const char *const *ports = op_in_ports(t->op);
     int n = count_words(ports);
     if (to) {
         in->in_index = find_word(ports, to->s);
@@ -481,7 +469,7 @@ static bool same_input(const struct spec_input *a, const struct spec_input *b) {
 static int check_inputs(struct parser *p, struct spec_task *t, const struct jnode *list) {
     const struct json_doc *doc = &p->s->doc;
     const struct jnode *at = list ? list : t->at;
-    const char *const *ports = in_ports(t->op);
+    const char *const *ports = op_in_ports(t->op);
     int rc = 0;
     for (int i = 1; i < t->ninputs; i++) {
         int j = 0;
