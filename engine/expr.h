@@ -35,8 +35,6 @@ const struct expr *expr_compile(struct arena *a, const char *text, size_t len,
                                 const struct schema *in, unsigned flags, struct err *e);
 /* Type of the value. TYPE_COUNT: the expression is a bare null, of any type. */
 enum type expr_type(const struct expr *x);
-/* Index of the field when the expression is nothing but a field; else -1. */
-int expr_field(const struct expr *x);
 /* Value for every row of `b` as a column of expr_type (bool for a bare null), in `a`; physical rows
  * that `b` does not select are undefined. *nulled grows by the nulls that arose. */
 struct column expr_eval(const struct expr *x, struct arena *a, const struct batch *b,

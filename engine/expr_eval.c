@@ -290,9 +290,6 @@ const struct expr *expr_program(struct arena *a, struct node *root) {
 enum type expr_type(const struct expr *x) {
     return x->type;
 }
-int expr_field(const struct expr *x) {
-    return x->field;
-}
 
 /* ---- machine: nulls ---- */
 
