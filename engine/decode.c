@@ -178,6 +178,7 @@ static void index_names(struct decoder *d) {
     for (int i = 0; i < d->nfields; i++) {
         const char *s = d->schema->f[i].name;
         d->name[i] = (struct span){ .p = s, .len = (uint32_t)strlen(s) };
+        d->name_max = d->name[i].len > d->name_max ? d->name[i].len : d->name_max;
         d->nested |= strchr(s, '.') != NULL;
         uint32_t h = name_hash(d->name[i]);
         while (d->slot[h & d->slot_mask] >= 0)

@@ -56,14 +56,16 @@ void decoder_free(struct decoder *d);
  * the rows' arena. Returns 0, DECODE_SKIP for a header, or -1 with `e` filled; the row's cells are
  * then undefined.
  *
- * SenML: {"e":[{"n":NAME,"u":…,"v"|"sv"|"vb":VALUE},…],"bt":MS,"bn":NAME}, keys in any order, keys
- * that are not named here are ignored. NAME is n; bn+n when bn is given and the schema has such a
- * field (RFC 8428); bn when n is missing. VALUE is v, else sv, else vb; a number, string or boolean
- * that fits the field's type: text of a number for f64 and i64, any scalar's text for string. bt is
- * an integer or its text; field `timestamp`, when the schema has one and no entry bears its name,
- * receives it. A missing field or JSON null is null; the same field twice is an error.
- * JSON: an object of fields by name; a field "a.b" is member b of object a.
- * CSV: RFC 4180, one record. An empty cell is null, "" is the empty string. */
+ * SenML: {"e":[{"n":NAME,"u":…,"v"|"sv"|"vb":VALUE},…],"bt":MS,"bn":NAME}, keys in any order.
+ * What RFC 8428 has beyond that and would change a cell is refused, unless it is 0 or null: a time
+ * `t` of an entry's own, a value only in `s` or `vd` (both: of the schema's fields), base values
+ * `bv` and `bs`, the form as an array. Other keys are ignored. NAME is n; bn+n when bn is given and
+ * the schema has such a field (RFC 8428); bn when n is missing. VALUE is v, else sv, else vb; a
+ * number, string or boolean that fits the field's type: text of a number for f64 and i64, any
+ * scalar's text for string. bt is an integer or its text; field `timestamp`, when the schema has
+ * one and no entry bears its name, receives it. A missing field or JSON null is null; the same
+ * field twice is an error. JSON: an object of fields by name; a field "a.b" is member b of object
+ * a. CSV: RFC 4180, one record. An empty cell is null, "" is the empty string. */
 enum { DECODE_SKIP = 1 };
 int decode_record(struct decoder *d, const char *text, uint32_t len, struct decode_rows *o,
                   uint32_t row, struct decode_error *e);

@@ -17,6 +17,7 @@ enum { TOKEN_NONE = 255 };
 struct entry { /* of a SenML record */
     struct span name;
     struct token v, sv, vb;
+    const char *unread; /* a key whose meaning would be lost, if the entry's field is wanted */
     uint32_t off;
 };
 
@@ -29,6 +30,7 @@ struct decoder {
     int16_t *slot;
     uint32_t slot_mask;
     struct span *name; /* per field */
+    uint32_t name_max; /* length of the longest */
     int next_guess;    /* fields mostly come in one order */
     uint64_t *seen;    /* per field: `now` when the record has it */
     uint64_t *null_at; /* per field: `now` when the record has it as null */

@@ -18,29 +18,29 @@ int decode_csv_open(struct decoder *d, const struct decode_csv *csv) {
     return 0;
 }
 
-/* A quoted cell, p behind the opening quote; *next is behind the closing one. 0 or -1. */
+/* A quoted cell, p behind the opening quote; *next is behind the closing one. A copy is made only
+ * of a cell with doubled quotes, and only of its own size. 0 or -1. */
 static int quoted_cell(struct arena *a, const char *text, const char *p, const char *end,
                        struct span *cell, const char **next, struct decode_error *e) {
-    const char *begin = p, *q = memchr(p, '"', (size_t)(end - p));
-    if (q && (q + 1 == end || q[1] != '"')) { /* nothing to undo */
-        *cell = (struct span){ .p = begin, .len = (uint32_t)(q - begin) };
-        *next = q + 1;
-        return 0;
-    }
-    char *out = arena_alloc(a, (size_t)(end - p) + 1), *o = out;
-    while (q) {
-        memcpy(o, p, (size_t)(q - p));
-        o += q - p;
-        if (q + 1 == end || q[1] != '"') {
-            *cell = (struct span){ .p = out, .len = (uint32_t)(o - out) };
-            *next = q + 1;
-            return 0;
-        }
-        *o++ = '"';
+    const char *begin = p, *q;
+    size_t doubled = 0;
+    while ((q = memchr(p, '"', (size_t)(end - p))) && q + 1 < end && q[1] == '"') {
+        doubled++;
         p = q + 2;
-        q = memchr(p, '"', (size_t)(end - p));
     }
-    return decode_fail(e, "bad_csv", NULL, (uint32_t)(begin - 1 - text), "quote is not closed");
+    if (!q)
+        return decode_fail(e, "bad_csv", NULL, (uint32_t)(begin - 1 - text), "quote is not closed");
+    *cell = (struct span){ .p = begin, .len = (uint32_t)((size_t)(q - begin) - doubled) };
+    *next = q + 1;
+    if (!doubled)
+        return 0;
+    char *out = arena_alloc(a, cell->len), *o = out;
+    cell->p = out;
+    for (p = begin; p < q; p++) {
+        *o++ = *p;
+        p += *p == '"'; /* the first of two */
+    }
+    return 0;
 }
 static const char *plain_end(const char *p, const char *end, char delimiter) {
     while (p < end && *p != delimiter && *p != '"' && *p != '\n' && *p != '\r')

@@ -46,19 +46,32 @@ static int scalar(struct json_reader *r, struct token *t, const char *key, struc
     decode_token(r, t);
     return 0;
 }
-enum { KEY_N, KEY_V, KEY_SV, KEY_VB, KEY_OTHER, KEYS };
+enum { KEY_N, KEY_V, KEY_SV, KEY_VB, KEY_T, KEY_S, KEY_VD, KEY_OTHER, KEYS };
 
 /* Which of these a key is; no branch that depends on the order of keys. */
 static inline int entry_key(const struct json_reader *r) {
-    static const uint8_t one[256] = { ['n'] = KEY_N + 1, ['v'] = KEY_V + 1 };
+    static const uint8_t one[256] = {
+        ['n'] = KEY_N + 1, ['v'] = KEY_V + 1, ['t'] = KEY_T + 1, ['s'] = KEY_S + 1
+    };
     if (r->len == 1 && one[(unsigned char)r->s[0]])
         return one[(unsigned char)r->s[0]] - 1;
     if (r->len != 2)
         return KEY_OTHER;
-    return memcmp(r->s, "sv", 2) == 0 ? KEY_SV : memcmp(r->s, "vb", 2) == 0 ? KEY_VB : KEY_OTHER;
+    return memcmp(r->s, "sv", 2) == 0   ? KEY_SV
+           : memcmp(r->s, "vb", 2) == 0 ? KEY_VB
+           : memcmp(r->s, "vd", 2) == 0 ? KEY_VD
+                                        : KEY_OTHER;
+}
+/* Absent, null, or the number 0, also as text: what adds nothing to `bt` or to a value. */
+static bool is_nothing(const struct token *t) {
+    double d = 1;
+    if (t->type == J_INT || t->type == J_REAL)
+        return t->d == 0;
+    return t->type == TOKEN_NONE || t->type == J_NULL ||
+           (t->type == J_STR && num_f64_whole(t->s.p, t->s.p + t->s.len, &d) == 0 && d == 0);
 }
 static int read_entry(struct json_reader *r, struct entry *n, struct decode_error *e) {
-    static const char *const words[] = { "n", "v", "sv", "vb" };
+    static const char *const words[] = { "n", "v", "sv", "vb", "t", "s", "vd" };
     struct token t[KEYS];
     for (int i = 0; i < KEYS; i++)
         t[i].type = TOKEN_NONE;
@@ -85,6 +98,11 @@ static int read_entry(struct json_reader *r, struct entry *n, struct decode_erro
     n->v = t[KEY_V];
     n->sv = t[KEY_SV];
     n->vb = t[KEY_VB];
+    n->unread = NULL;
+    if (!is_nothing(&t[KEY_T]))
+        n->unread = "t";
+    else if (n->v.type == TOKEN_NONE && n->sv.type == TOKEN_NONE && n->vb.type == TOKEN_NONE)
+        n->unread = t[KEY_S].type != TOKEN_NONE ? "s" : t[KEY_VD].type != TOKEN_NONE ? "vd" : NULL;
     n->name = (struct span){ 0 };
     if (t[KEY_N].type == J_STR)
         n->name = t[KEY_N].s;
@@ -118,18 +136,22 @@ static int read_entries(struct decoder *d, struct json_reader *r, struct decode_
     }
 }
 struct record { /* what stands around the entries */
-    struct token bt, bn;
+    struct token bt, bn, bv, bs;
     bool has_e;
 };
 static int read_record(struct decoder *d, struct json_reader *r, struct record *rec,
                        struct decode_error *e) {
-    rec->bt.type = rec->bn.type = TOKEN_NONE;
+    rec->bt.type = rec->bn.type = rec->bv.type = rec->bs.type = TOKEN_NONE;
     rec->has_e = false;
     d->nentries = 0;
     if (json_next(r) == JE_ERROR)
         return decode_syntax(r, e);
     if (r->event != JE_OBJ)
-        return structure(r, e, "a SenML record is an object with an array \"e\"");
+        return structure(r, e,
+                         r->event == JE_ARR
+                             ? "a SenML record is an object with an array \"e\": the array form "
+                               "of RFC 8428 is not supported"
+                             : "a SenML record is an object with an array \"e\"");
     while (json_next(r) == JE_KEY) {
         int rc = 0;
         if (key_is(r, "e", 1)) {
@@ -141,6 +163,10 @@ static int read_record(struct decoder *d, struct json_reader *r, struct record *
             rc = scalar(r, &rec->bt, "bt", e);
         } else if (key_is(r, "bn", 2)) {
             rc = scalar(r, &rec->bn, "bn", e);
+        } else if (key_is(r, "bv", 2)) {
+            rc = scalar(r, &rec->bv, "bv", e);
+        } else if (key_is(r, "bs", 2)) {
+            rc = scalar(r, &rec->bs, "bs", e);
         } else if (json_skip(r) != 0) {
             rc = decode_syntax(r, e);
         }
@@ -153,6 +179,9 @@ static int read_record(struct decoder *d, struct json_reader *r, struct record *
         return structure(r, e, "no \"e\" in the record");
     if (rec->bn.type != TOKEN_NONE && rec->bn.type != J_STR)
         return decode_fail(e, "bad_record", NULL, rec->bn.off, "\"bn\" must be a string");
+    if (!is_nothing(&rec->bv) || !is_nothing(&rec->bs))
+        return decode_fail(e, "bad_record", NULL, is_nothing(&rec->bv) ? rec->bs.off : rec->bv.off,
+                           "a base value (\"bv\", \"bs\") is not supported");
     return 0;
 }
 
@@ -164,7 +193,8 @@ static int entry_field(struct decoder *d, const struct record *rec, const struct
         bn = rec->bn.s;
     if (!n->name.p)
         return bn.p ? decode_field(d, bn) : -1;
-    if (bn.len) { /* bn, n: RFC 8428 concatenates, RIoTBench takes n alone */
+    /* bn, n: RFC 8428 concatenates, RIoTBench takes n alone. Longer than any field: no copies */
+    if (bn.len && n->name.len <= d->name_max && bn.len <= d->name_max - n->name.len) {
         char *both = arena_alloc(a, (size_t)bn.len + n->name.len + 1);
         memcpy(both, bn.p, bn.len);
         memcpy(both + bn.len, n->name.p, n->name.len);
@@ -206,6 +236,14 @@ static int entry_cell(struct decoder *d, const struct record *rec, const struct 
     if (d->seen[field] == d->now)
         return decode_fail(e, "duplicate_field", d->schema->f[field].name, n->off,
                            "appears twice in the record");
+    if (n->unread)
+        return decode_fail(e, "bad_record", d->schema->f[field].name, n->off,
+                           n->unread[0] == 't'
+                               ? "a time of its own (\"%s\") is not supported: the record is one "
+                                 "row, at \"bt\""
+                               : "its value is in \"%s\", which is not supported: use \"v\", "
+                                 "\"sv\" or \"vb\"",
+                           n->unread);
     d->seen[field] = d->now;
     return decode_cell(d, o, row, field, t, e);
 }

@@ -49,7 +49,7 @@ const struct op_desc op_csv_parse = {
            "becomes a dead letter.",
     .example = "{\"schema\": {\"at\": \"i64\", \"v\": \"f64\"}, \"time\": {\"field\": \"at\", "
                "\"unit\": \"s\"}}",
-    .semantics = 1,
+    .semantics = 2,
     .params = csv_face_params,
     .config_size = sizeof(struct csv_config),
     .flags = OP_DETERMINISTIC | OP_SETS_TIME,
@@ -77,7 +77,7 @@ static int csv_open(void *self, struct op_ctx *c, struct err *e) {
 const struct op_desc op_csv_decode = {
     .name = "csv_decode",
     .doc = "Stage of `csv_parse` and of sources with format csv: records to typed columns.",
-    .semantics = 1,
+    .semantics = 2,
     .params = csv_decode_params,
     .config_size = sizeof(struct csv_decode_config),
     .flags = OP_DETERMINISTIC | OP_INNER,

@@ -137,11 +137,11 @@ static void encode_end(void *self, struct op_ctx *c) {
     encoder_tick(((struct encode_self *)self)->encoder);
 }
 
-#define ENCODE(id, text, how, table)                                                               \
+#define ENCODE(id, text, version, how, table)                                                      \
     const struct op_desc op_##id = {                                                               \
         .name = #id,                                                                               \
         .doc = text,                                                                               \
-        .semantics = 1,                                                                            \
+        .semantics = version,                                                                      \
         .params = table,                                                                           \
         .config_size = sizeof(struct encode_config),                                               \
         .flags = OP_DETERMINISTIC | OP_INNER,                                                      \
@@ -153,10 +153,10 @@ static void encode_end(void *self, struct op_ctx *c) {
         .end = encode_end,                                                                         \
         .close = encode_close,                                                                     \
     }
-ENCODE(encode_json, "Stage of `sink`: rows to JSON objects.", key_plan, plain_params);
-ENCODE(encode_csv, "Stage of `sink`: rows to CSV records.", csv_plan, plain_params);
-ENCODE(encode_raw, "Stage of `sink`: a field's bytes as they are.", raw_plan, plain_params);
-ENCODE(encode_senml, "Stage of `sink`: rows to SenML records.", senml_plan, senml_params);
+ENCODE(encode_json, "Stage of `sink`: rows to JSON objects.", 1, key_plan, plain_params);
+ENCODE(encode_csv, "Stage of `sink`: rows to CSV records.", 2, csv_plan, plain_params);
+ENCODE(encode_raw, "Stage of `sink`: a field's bytes as they are.", 1, raw_plan, plain_params);
+ENCODE(encode_senml, "Stage of `sink`: rows to SenML records.", 1, senml_plan, senml_params);
 
 const struct op_desc op_csv_to_senml = {
     .name = "csv_to_senml",

@@ -68,14 +68,16 @@ static void senml_lower(struct op_lower *l) {
 }
 const struct op_desc op_senml_parse = {
     .name = "senml_parse",
-    .doc = "Reads SenML records into typed rows. Names, units and values may come in any order; "
-           "values may be numbers or strings. A record that is malformed or has a value that does "
-           "not fit its field's type becomes a dead letter; fields that the schema does not name "
-           "are ignored, missing ones are null. `bt` (ms) is the event time, and the value of the "
-           "field `timestamp` when the schema has one.",
+    .doc =
+        "Reads SenML records into typed rows. Names, units and values may come in any order; "
+        "values may be numbers or strings. A record that is malformed or has a value that does "
+        "not fit its field's type becomes a dead letter, and so does one with a time `t` or base "
+        "values (RFC 8428), which one row cannot hold; fields that the schema does not name are "
+        "ignored, missing ones are null. `bt` (ms) is the event time, and the value of the field "
+        "`timestamp` when the schema has one.",
     .example = "{\"schema\": {\"timestamp\": \"i64\", \"source\": \"string\", \"temperature\": "
                "\"f64\"}, \"lateness\": \"10s\"}",
-    .semantics = 1,
+    .semantics = 2,
     .params = senml_params,
     .config_size = sizeof(struct senml_config),
     .flags = OP_DETERMINISTIC | OP_SETS_TIME,
@@ -91,7 +93,7 @@ static int senml_open(void *self, struct op_ctx *c, struct err *e) {
 const struct op_desc op_senml_decode = {
     .name = "senml_decode",
     .doc = "Stage of `senml_parse` and of sources with format senml: records to typed columns.",
-    .semantics = 1,
+    .semantics = 2,
     .params = decode_params,
     .config_size = sizeof(struct decode_config),
     .flags = OP_DETERMINISTIC | OP_INNER | OP_SETS_TIME,

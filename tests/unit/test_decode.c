@@ -338,7 +338,7 @@ static void senml_rules(void **state) {
           "t=1 timestamp=1 a=null b=null c=\"\xc3\xa4\\n\" d=null" },
         { "{\"e\":[{\"n\":\"zz\",\"v\":\"x\"},{\"n\":\"a\"},{\"n\":\"b\",\"v\":null}],\"bt\":1}",
           "t=1 timestamp=1 a=null b=null c=null d=null" },
-        { "{\"e\":[{\"v\":\"2\",\"sv\":\"ignored\",\"n\":\"a\",\"t\":-3}],\"bt\":1,\"ver\":[1]}",
+        { "{\"e\":[{\"v\":\"2\",\"sv\":\"ignored\",\"n\":\"a\",\"t\":0}],\"bt\":1,\"ver\":[1]}",
           "t=1 timestamp=1 a=0x1p+1 b=null c=null d=null" },
         /* GRID: numbers as numbers, bt in front */
         { "{\"bt\":1260748800000,\"e\":[{\"n\":\"c\",\"u\":\"string\",\"sv\":\"1001\"},{\"n\":"
@@ -375,7 +375,26 @@ static void senml_rules(void **state) {
         { "{\"e\":{}}", "bad_record @5 \"e\" must be an array (byte 5)" },
         { "{\"e\":[1]}", "bad_record @6 an entry of \"e\" must be an object (byte 6)" },
         { "{\"bt\":1}", "bad_record @8 no \"e\" in the record (byte 8)" },
-        { "[]", "bad_record @0 a SenML record is an object with an array \"e\" (byte 0)" },
+        { "[]", "bad_record @0 a SenML record is an object with an array \"e\": the array form of "
+                "RFC 8428 is not supported (byte 0)" },
+        { "5", "bad_record @0 a SenML record is an object with an array \"e\" (byte 0)" },
+        /* what would change a cell and is not read; of other fields it does not matter */
+        { "{\"e\":[{\"n\":\"a\",\"v\":\"1\",\"t\":-3}],\"bt\":1}",
+          "bad_record @6 field 'a': a time of its own (\"t\") is not supported: the record is one "
+          "row, at \"bt\" (byte 6)" },
+        { "{\"e\":[{\"t\":\"0\",\"n\":\"a\",\"v\":1},{\"n\":\"zz\",\"v\":2,\"t\":9},{\"n\":\"zz\","
+          "\"vd\":\"\"}],\"bt\":1,\"bv\":0,\"bs\":null}",
+          "t=1 timestamp=1 a=0x1p+0 b=null c=null d=null" },
+        { "{\"e\":[{\"n\":\"a\",\"v\":1,\"s\":7}],\"bt\":1}",
+          "t=1 timestamp=1 a=0x1p+0 b=null c=null d=null" },
+        { "{\"e\":[{\"n\":\"a\",\"s\":7}],\"bt\":1}",
+          "bad_record @6 field 'a': its value is in \"s\", which is not supported: use \"v\", "
+          "\"sv\" or \"vb\" (byte 6)" },
+        { "{\"e\":[{\"vd\":\"AA\",\"n\":\"c\"}]}",
+          "bad_record @6 field 'c': its value is in \"vd\", which is not supported: use \"v\", "
+          "\"sv\" or \"vb\" (byte 6)" },
+        { "{\"bv\":2,\"e\":[]}",
+          "bad_record @6 a base value (\"bv\", \"bs\") is not supported (byte 6)" },
         { "{\"e\":[{\"n\":\"a\",\"v\":[1]}]}",
           "bad_record @19 \"v\" must be a string, number or boolean (byte 19)" },
         { "", "bad_json @0 the text ends where a value should be (byte 0)" },
@@ -466,6 +485,40 @@ static void csv_rules(void **state) {
         free(have);
     }
 }
+/* A record costs memory in proportion to its size, whatever is in it. */
+static void memory_is_bounded(void **state) {
+    (void)state;
+    struct arena a = { 0 }, rows = { 0 };
+    const struct schema *s = optest_parse_schema(&a, "a:f64 b:string");
+    struct sbuf b = { 0 };
+    for (int how = 0; how < 3; how++) {
+        struct decoder *d = decoder_new(how ? DECODE_SENML : DECODE_CSV, s, NULL);
+        struct decode_rows o;
+        struct decode_error e;
+        b.len = 0;
+        if (how == 0) { /* too many cells, each with doubled quotes */
+            sbuf_adds(&b, "1,");
+            for (int i = 0; i < 20000; i++)
+                sbuf_adds(&b, "\"\"\"\",");
+        } else { /* a long or a short base name before many names */
+            sbuf_adds(&b, "{\"bn\":\"");
+            for (int i = 0; i < (how == 1 ? 100000 : 1); i++)
+                sbuf_adds(&b, "x");
+            sbuf_adds(&b, "\",\"e\":[");
+            for (int i = 0; i < 2000; i++)
+                sbuf_printf(&b, "%s{\"n\":\"z\",\"v\":1}", i ? "," : "");
+            sbuf_adds(&b, "]}");
+        }
+        decode_rows_begin(&o, &rows, s, 1, true);
+        int rc = decode_record(d, b.p, (uint32_t)b.len, &o, 0, &e);
+        assert_int_equal(rc, how ? 0 : -1);
+        assert_in_range(rows.reserved, 1, 16 * b.len + (1 << 20));
+        arena_free(&rows);
+        decoder_free(d);
+    }
+    sbuf_free(&b);
+    arena_free(&a);
+}
 /* Records without a common shape are decoded, and do not make the decoder learn all the time. */
 static void shapes_in_turn(void **state) {
     (void)state;
@@ -498,6 +551,7 @@ int main(void) {
         cmocka_unit_test(senml_rules),
         cmocka_unit_test(json_rules),
         cmocka_unit_test(csv_rules),
+        cmocka_unit_test(memory_is_bounded),
         cmocka_unit_test(shapes_in_turn),
     };
     return cmocka_run_group_tests_name("decode", tests, setup, NULL);
