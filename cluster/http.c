@@ -21,7 +21,7 @@ enum {
     BACKLOG = 512,
     PATH_MAX_BYTES = 2048,
     DROP_MAX = 128 << 20, /* of the body of a refused request, read so that the client hears why */
-    STOP_WAIT_S = 5       /* for running requests */
+    STOP_WAIT_S = 5       /* for running requests, and then for connections */
 };
 
 const struct route http_routes[] = {
@@ -404,6 +404,42 @@ static void on_completed(void *arg, struct MHD_Connection *conn, void **state,
     pthread_mutex_unlock(&h->mutex);
 }
 
+/* ---- connections ---- */
+
+struct socket {
+    int fd;
+    struct socket *prev, *next;
+};
+
+/* From accept until just before the socket is closed. */
+static void on_connection(void *arg, struct MHD_Connection *conn, void **context,
+                          enum MHD_ConnectionNotificationCode code) {
+    struct http *h = arg;
+    struct socket *s = *context;
+    pthread_mutex_lock(&h->mutex);
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        *context = s = calloc(1, sizeof *s);
+        if (!s)
+            abort();
+        s->fd = MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+        s->next = h->sockets;
+        if (s->next)
+            s->next->prev = s;
+        h->sockets = s;
+        h->nsockets++;
+        if (h->stopping)
+            shutdown(s->fd, SHUT_RDWR);
+    } else {
+        *(s->prev ? &s->prev->next : &h->sockets) = s->next;
+        if (s->next)
+            s->next->prev = s->prev;
+        free(s);
+        if (--h->nsockets == 0)
+            pthread_cond_broadcast(&h->cond);
+    }
+    pthread_mutex_unlock(&h->mutex);
+}
+
 /* A NUL in a path or argument would hide what follows it: DELETE of "a%00b" must not delete "a". It
  * becomes a control byte, which no name may have. */
 static size_t unescape(void *arg, struct MHD_Connection *conn, char *s) {
@@ -534,6 +570,7 @@ int http_start(struct http **out, struct coord *c, int fd, struct err *e) {
                                MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
                                MHD_OPTION_THREAD_STACK_SIZE, (size_t)THREAD_STACK,
                                MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL,
+                               MHD_OPTION_NOTIFY_CONNECTION, on_connection, h,
                                MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_END);
     if (!h->daemon) {
         close(fd);
@@ -544,22 +581,35 @@ int http_start(struct http **out, struct coord *c, int fd, struct err *e) {
     return 0;
 }
 
-/* Streams end at the stop_fd, others get their answer; a client that sends half a request is not
- * waited for longer than STOP_WAIT_S. */
-static void wait_idle(struct http *h) {
+/* Waits until *count, under the mutex, is 0, at most STOP_WAIT_S. */
+static void wait_none(struct http *h, const int *count) {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += STOP_WAIT_S;
     pthread_mutex_lock(&h->mutex);
-    while (h->active > 0 && pthread_cond_timedwait(&h->cond, &h->mutex, &until) == 0)
+    while (*count > 0 && pthread_cond_timedwait(&h->cond, &h->mutex, &until) == 0)
         ;
     pthread_mutex_unlock(&h->mutex);
 }
 
+static void hang_up(struct http *h) {
+    pthread_mutex_lock(&h->mutex);
+    h->stopping = true;
+    for (struct socket *s = h->sockets; s; s = s->next)
+        shutdown(s->fd, SHUT_RDWR);
+    pthread_mutex_unlock(&h->mutex);
+}
+
+/* Streams end at the stop_fd, others get their answer; a client that sends half a request is not
+ * waited for longer than STOP_WAIT_S. All connections are closed before the daemon is stopped:
+ * libmicrohttpd 0.9.75 drops the answer to a broken request that comes while it stops, and then
+ * reads it (connection.c, transmit_error_response_len). */
 void http_stop(struct http *h) {
     MHD_socket fd = MHD_quiesce_daemon(h->daemon);
     eventfd_write(h->stop_fd, 1);
-    wait_idle(h);
+    wait_none(h, &h->active);
+    hang_up(h);
+    wait_none(h, &h->nsockets);
     MHD_stop_daemon(h->daemon);
     if (fd != MHD_INVALID_SOCKET)
         close(fd);

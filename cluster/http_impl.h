@@ -15,9 +15,11 @@ struct http {
     int64_t body_bytes; /* atomic: held by all requests */
     int readers;        /* atomic */
     pthread_mutex_t mutex;
-    pthread_cond_t cond; /* no request is active */
-    int active;          /* requests begun and not completed */
-    struct tail *tails;  /* followers of topics */
+    pthread_cond_t cond;    /* active or nsockets has become 0 */
+    int active;             /* requests begun and not completed */
+    struct socket *sockets; /* open connections */
+    int nsockets;
+    bool stopping; /* new connections are closed at once */
 };
 
 struct request;
@@ -79,7 +81,6 @@ int http_post_records(struct request *r);
 bool http_wait(const struct http *h, int wake_fd, int socket);
 int http_get_records(struct request *r);
 int http_get_rows(struct request *r);
-void http_topic_deleted(struct http *h, const char *topic); /* its followers look, and end */
 /* http_events.c */
 int http_events(struct request *r);
 /* http_info.c */

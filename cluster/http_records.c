@@ -1,6 +1,7 @@
 /* GET /v1/topics/{topic}/records: committed records as a stream. A follower sleeps in poll on an
- * eventfd that the log's committer thread writes (it never waits for a reader), on the server's
- * stop, and on its client's socket, so that a client that leaves is noticed at once. */
+ * eventfd that the log's committer thread writes (it never waits for a reader) when records are
+ * committed or the topic is deleted, on the server's stop, and on its client's socket, so that a
+ * client that leaves is noticed at once. */
 #include "cluster/http_impl.h"
 #include "cluster/text.h"
 #include "engine/num.h"
@@ -27,35 +28,7 @@ struct tail {
     int64_t offset; /* of its first record */
     struct sbuf text;
     size_t text_at;
-    char topic[LOG_NAME_MAX + 1]; /* a follower's; "" */
-    struct tail *prev, *next;     /* http->tails */
 };
-
-static void tail_list(struct tail *t, const char *topic) {
-    snprintf(t->topic, sizeof t->topic, "%s", topic);
-    pthread_mutex_lock(&t->http->mutex);
-    t->next = t->http->tails;
-    if (t->next)
-        t->next->prev = t;
-    t->http->tails = t;
-    pthread_mutex_unlock(&t->http->mutex);
-}
-
-static void tail_unlist(struct tail *t) {
-    pthread_mutex_lock(&t->http->mutex);
-    *(t->prev ? &t->prev->next : &t->http->tails) = t->next;
-    if (t->next)
-        t->next->prev = t->prev;
-    pthread_mutex_unlock(&t->http->mutex);
-}
-
-void http_topic_deleted(struct http *h, const char *topic) {
-    pthread_mutex_lock(&h->mutex);
-    for (struct tail *t = h->tails; t; t = t->next)
-        if (strcmp(t->topic, topic) == 0)
-            eventfd_write(t->wake_fd, 1);
-    pthread_mutex_unlock(&h->mutex);
-}
 
 static void on_commit(void *arg) {
     struct tail *t = arg;
@@ -64,8 +37,6 @@ static void on_commit(void *arg) {
 
 static void tail_free(void *arg) {
     struct tail *t = arg;
-    if (t->topic[0])
-        tail_unlist(t);
     if (t->watch)
         log_unwatch(coord_log(t->http->coord), t->watch);
     if (t->reader)
@@ -213,7 +184,6 @@ static int tail_open(struct request *r, struct tail *t, struct err *e) {
     if (t->wake_fd < 0)
         return err_errno(e, errno, "following a topic");
     t->socket = MHD_get_connection_info(r->conn, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-    tail_list(t, r->param[0]);
     t->watch = log_watch(coord_log(r->coord), r->param[0], on_commit, t);
     MHD_set_connection_option(r->conn, MHD_CONNECTION_OPTION_TIMEOUT, 0u);
     return 0;

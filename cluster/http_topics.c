@@ -70,7 +70,6 @@ int http_topic_delete(struct request *r) {
         rc = coord_topic_delete(r->coord, topic, &e);
     if (rc < 0)
         return http_error(r, &e);
-    http_topic_deleted(r->http, topic);
     sbuf_printf(&r->out, "{\"deleted\":\"%s\"}", topic);
     return 200;
 }
