@@ -108,6 +108,8 @@ static struct stats *copy(const struct stats *from, const struct executor_health
         *en = from->v[i];
         if (en->error)
             en->error = arena_strdup(&st->arena, en->error);
+        if (en->s.held_for)
+            en->s.held_for = arena_strdup(&st->arena, en->s.held_for);
     }
     make_index(st);
     return st;

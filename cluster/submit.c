@@ -142,8 +142,8 @@ static void drop_topics(struct coord *c, const struct pending *p) {
         log_topic_delete(c->log, p->made[i], NULL);
 }
 
-/* Hands the change over and waits for its end. 0: durable. Frees it unless its end is unknown; then
- * the executor may still hold it. */
+/* Hands the change over and waits for its end. 0: durable; else nothing of it remains, unless its
+ * end is unknown (c->stuck): then the executor still holds it. It is freed with the next change. */
 static int change_run(struct coord *c, struct pending *p, struct err *e) {
     pending_free(c->pending);
     c->pending = p;
@@ -333,11 +333,10 @@ static int submit_planned(struct submission *s, struct pending *p, struct sbuf *
         drop_topics(c, p);
         pending_free(c->pending);
         c->pending = p;
-        p->done = true;
     }
-    if (rc == 0)
+    if (rc == 0) {
         count_in(s, p, out);
-    else if (p->done) {
+    } else if (!c->stuck) {
         coord_lock(c);
         forget_histories(c, p);
         plan_rollback(c->plan);
@@ -444,7 +443,7 @@ static int remove_locked(struct coord *c, const char *name, bool drain, struct s
     rc = change_run(c, p, e);
     if (rc == 0) {
         count_out(c, name, p);
-    } else if (p->done) {
+    } else if (!c->stuck) {
         coord_lock(c);
         plan_rollback(c->plan);
         coord_unlock(c);

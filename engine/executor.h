@@ -72,7 +72,7 @@ void executor_health(struct executor *x, struct executor_health *h);
 struct executor_tap {
     uint64_t instance; /* of the sink's last stage */
     /* Executor thread, after each commit that brought rows; `skipped` rows did not fit into
-     * EXECUTOR_TAP_BYTES an epoch. Must not block. */
+     * EXECUTOR_TAP_BYTES an epoch (all of them: `rows` is empty). Must not block. */
     void (*rows)(void *arg, const struct log_rows *rows, uint64_t skipped);
     void (*gone)(void *arg); /* executor thread: the sink was pruned; the tap is out already */
     void *arg;

@@ -41,6 +41,8 @@ static void tap_deliver(struct executor_tap *tap) {
         log_buf_rows(b->v[i], &rows);
         tap->rows(tap->arg, &rows, i + 1 == b->n ? b->skipped : 0);
     }
+    if (b->n == 0 && b->skipped)
+        tap->rows(tap->arg, &(struct log_rows){ 0 }, b->skipped);
     tap_clear(b);
 }
 

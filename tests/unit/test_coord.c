@@ -1,6 +1,7 @@
 /* The coordinator in process: what runs comes back, a change that fails leaves nothing, states tell
  * what is wrong. */
 #include "cluster/coord.h"
+#include "cluster/coord_impl.h"
 #include "cluster/events.h"
 #include "cluster/ingest.h"
 #include "cluster/stats.h"
@@ -314,6 +315,46 @@ static void test_submit_on_full_disk(void **state) {
     coord_close(c);
 }
 
+static struct stat_entry *entry_of(struct stats *st, uint64_t instance) {
+    struct stat_entry *en = (struct stat_entry *)stats_find(st, instance);
+    assert_non_null(en);
+    return en;
+}
+
+/* While commits are retried the last snapshot is given again, as a copy that lives without it. */
+static void test_stats_on_full_disk(void **state) {
+    (void)state;
+    struct coord *c = open_coord();
+    struct executor_health h = { 0 };
+    struct log_topic_conf tc = { 1, -1 };
+    pthread_t t;
+    submit_ok(c, copy_spec("a", "t", "a"));
+    assert_int_equal(log_topic_create(coord_log(c), "late", &tc, NULL), 0);
+    struct stats *before = stats_get(c);
+    uint64_t instance = before->v[0].instance;
+    entry_of(before, instance)->s.held_for = arena_strdup(&before->arena, "u");
+    entry_of(before, instance)->error = arena_strdup(&before->arena, "why");
+    disk_full = 1;
+    assert_int_equal(pthread_create(&t, NULL, submit_slowly, c), 0);
+    for (int i = 0; i < 3000 && !h.degraded; i++) {
+        usleep(1000);
+        executor_health(coord_executor(c), &h);
+    }
+    struct stats *during = stats_get(c);
+    assert_true(during->health.degraded);
+    disk_full = 0;
+    pthread_join(t, NULL);
+    await(c, "late", "\"state\":\"RUNNING\"");
+    const struct stat_entry *was = entry_of(before, instance), *is = entry_of(during, instance);
+    assert_ptr_not_equal(is->s.held_for, was->s.held_for);
+    assert_ptr_not_equal(is->error, was->error);
+    stats_unref(before);
+    assert_string_equal(is->s.held_for, "u");
+    assert_string_equal(is->error, "why");
+    stats_unref(during);
+    coord_close(c);
+}
+
 /* A sync that fails leaves it open whether a commit is durable: the executor stops, everybody is
  * told, and a restart finds out. */
 static void test_unknown_outcome(void **state) {
@@ -585,11 +626,11 @@ int main(void) {
     operators_init();
 #define T(f) cmocka_unit_test_setup_teardown(f, scratch_make, scratch_remove)
     const struct CMUnitTest tests[] = {
-        T(test_restart),         T(test_changed_signature), T(test_refused),
-        T(test_aborted_submit),  T(test_disk_full),         T(test_submit_on_full_disk),
-        T(test_failed_source),   T(test_unknown_outcome),   T(test_unknown_to_visitors),
-        T(test_stop_under_load), T(test_file_sink),         T(test_long_key),
-        T(test_threads),
+        T(test_restart),         T(test_changed_signature),  T(test_refused),
+        T(test_aborted_submit),  T(test_disk_full),          T(test_submit_on_full_disk),
+        T(test_failed_source),   T(test_unknown_outcome),    T(test_unknown_to_visitors),
+        T(test_stop_under_load), T(test_file_sink),          T(test_long_key),
+        T(test_threads),         T(test_stats_on_full_disk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
