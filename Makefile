@@ -57,6 +57,8 @@ BENCH_BIN := $(sort $(patsubst tests/bench/%,$(O)/bench/%,$(basename $(BENCH_SRC
 BENCH_HELP := $(patsubst %.c,$(O)/%.o,$(filter-out $(BENCH_SRC),$(wildcard tests/bench/*.c)))
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=$(O)/fuzz/%)
+# Each gen_X makes docs/X.md.
+DOCS_BIN := $(patsubst %.c,$(O)/%,$(wildcard docs/gen_*.c))
 # Tests that start threads, or use what does: these run under ThreadSanitizer too.
 THREAD_TESTS = $(shell grep -lE 'pthread_|uv_thread|engine/(executor|log|log_local)\.h|log_suite|tests/unit/world\.h|cluster/(server|http)\.h' \
                  $(TEST_SRC) /dev/null | sed -E 's|.*/||; s|\.c$$||')
@@ -127,7 +129,7 @@ $(O)/tests/%: $(O)/tests/unit/%.o $(HELP_OBJ) $(O)/libbraid.a
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
-$(O)/docs/%: $(O)/docs/%.o $(O)/libbraid.a
+$(O)/docs/%: $(O)/docs/%.o $(O)/docs/page.o $(O)/libbraid.a
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 $(O)/tests/test_expr_oracle: private LDLIBS += -lsqlite3
@@ -164,11 +166,11 @@ test: ## install, build and run all tests; ends in `N passed, N failed, N skippe
 	@$(MAKE) --no-print-directory test-run
 test-run: ## the same without installing
 	@echo "building ..."
-	@$(MAKE) -s -j$(JOBS) all $(TEST_BIN) $(FUZZ_BIN) $(O)/docs/gen_operators
+	@$(MAKE) -s -j$(JOBS) all $(TEST_BIN) $(FUZZ_BIN) $(DOCS_BIN)
 	@$(MAKE) -s -j$(JOBS) SANITIZER=address,undefined $(names:%=$(SAN)/%)
 	@$(if $(THREAD_TESTS),$(MAKE) -s -j$(JOBS) SANITIZER=thread $(THREAD_TESTS:%=$(TSAN)/tests/%))
 	@$(MAKE) -s -j$(JOBS) MUTATE=1 $(BUILD)/mutate/tests/test_equiv
-	@$(RUNNER) tidy:tests/tidy tidy:tests/selftest docs:$(O)/docs/gen_operators $(TEST_BIN:%=unit:%) $(TEST_BIN:%=locale:%) $(FUZZ_BIN:%=corpus:%) \
+	@$(RUNNER) tidy:tests/tidy tidy:tests/selftest $(DOCS_BIN:%=docs:%) $(TEST_BIN:%=unit:%) $(TEST_BIN:%=locale:%) $(FUZZ_BIN:%=corpus:%) \
 	  $(names:%=asan:$(SAN)/%) $(THREAD_TESTS:%=tsan:$(TSAN)/tests/%) $(SCRIPTS:%=script:%)
 RUNNER = tests/run --build $(BUILD) --jobs $(JOBS) --timeout $(TEST_TIMEOUT) --scale $(TEST_SCALE)
 unit: $(TEST_BIN) ## the unit tests alone, as they are built now
@@ -228,8 +230,8 @@ $(O)/lint/%.ok: %.c $(O)/%.o .clang-tidy
 	@touch $@
 fmt: ## format the code
 	clang-format -i $(C_FILES)
-docs: $(O)/docs/gen_operators $(O)/braid ## docs/operators.md from the descriptors, docs/cli.md from the commands
-	$(O)/docs/gen_operators docs/operators.md
+docs: $(DOCS_BIN) $(O)/braid ## docs/operators.md and spec.md from the parsers' tables, docs/cli.md from the commands
+	$(foreach g,$(DOCS_BIN),$(g) docs/$(g:$(O)/docs/gen_%=%).md && ) true
 	$(O)/braid help --markdown >docs/cli.md
 compdb: ## compile_commands.json for editors
 	@{ echo '['; for f in $(filter %.c,$(C_FILES)); do [ -z "$$n" ] || echo ','; n=1; \

@@ -14,26 +14,6 @@ static int summary_len(const char *doc) {
     return (int)(p - doc);
 }
 
-static const char *const type_words[] = {
-    [PT_BOOL] = "true or false",
-    [PT_I64] = "integer",
-    [PT_F64] = "number",
-    [PT_STR] = "text",
-    [PT_ENUM] = "word",
-    [PT_DURATION] = "duration",
-    [PT_SIZE] = "size",
-    [PT_FIELD] = "field",
-    [PT_STRS] = "list of texts",
-    [PT_STRMAP] = "object of texts",
-    [PT_RANGES] = "object of ranges",
-    [PT_SCHEMA] = "schema",
-    [PT_FILE] = "file",
-    [PT_JSON] = "JSON",
-    [PT_TIME] = "time field",
-    [PT_EXPR] = "expression",
-    [PT_EXPRMAP] = "object of expressions",
-    [PT_AGGMAP] = "object of aggregates",
-};
 static const char *const class_words[] = { "semantic", "attach", "physical", "label" };
 
 static void ports_json(struct sbuf *o, const char *name, const char *const *ports,
@@ -49,7 +29,7 @@ static void ports_json(struct sbuf *o, const char *name, const char *const *port
 static void param_json(struct sbuf *o, const struct param *p) {
     sbuf_printf(o,
                 "{\"name\":\"%s\",\"type\":\"%s\",\"class\":\"%s\",\"required\":%s,\"default\":%s",
-                p->name, type_words[p->type], class_words[p->class],
+                p->name, param_type_texts[p->type].name, class_words[p->class],
                 p->def || p->flags & PARAM_OPTIONAL ? "false" : "true", p->def ? p->def : "null");
     for (int i = 0; p->words && p->words[i]; i++)
         sbuf_printf(o, "%s\"%s\"%s", i ? "," : ",\"words\":[", p->words[i],
@@ -124,7 +104,8 @@ static void print_operator(const struct op_desc *d, bool color) {
     for (int i = 0; d->params && d->params[i].name; i++) {
         const struct param *p = &d->params[i];
         printf("%s%s%s%s  %s%s", i ? "" : "\nParameters\n", i ? "" : "  ",
-               style_on(STYLE_BOLD, color), p->name, style_off(color), type_words[p->type]);
+               style_on(STYLE_BOLD, color), p->name, style_off(color),
+               param_type_texts[p->type].name);
         for (int k = 0; p->words && p->words[k]; k++)
             printf("%s%s", k ? " | " : ": ", p->words[k]);
         if (p->def)

@@ -1,97 +1,14 @@
 /* Writes docs/operators.md from the operators' descriptors: `gen_operators FILE`, or with `--check`
  * before FILE ends with 1 when FILE is not what it would write. */
-#include "engine/json.h"
-#include "engine/num.h"
-#include "engine/op.h"
+#include "docs/page.h"
 #include "operators/all.h"
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-static const char *const type_words[] = {
-    [PT_BOOL] = "boolean",
-    [PT_I64] = "integer",
-    [PT_F64] = "number",
-    [PT_STR] = "string",
-    [PT_ENUM] = "one of",
-    [PT_DURATION] = "duration",
-    [PT_SIZE] = "size",
-    [PT_FIELD] = "field",
-    [PT_STRS] = "list of strings",
-    [PT_STRMAP] = "object of strings",
-    [PT_RANGES] = "object of [low, high]",
-    [PT_SCHEMA] = "schema",
-    [PT_FILE] = "file",
-    [PT_JSON] = "JSON",
-    [PT_EXPR] = "expression",
-    [PT_EXPRMAP] = "object of expressions",
-    [PT_AGGMAP] = "object of aggregates",
-    [PT_TIME] = "time field",
-};
-static const char *const class_words[] = {
-    [PARAM_SEMANTIC] = "semantic",
-    [PARAM_ATTACH] = "attach",
-    [PARAM_PHYSICAL] = "physical",
-    [PARAM_LABEL] = "label",
-};
 static const char *const memory_words[] = {
     [MEMORY_NONE] = "none", [MEMORY_BOUNDED] = "bounded", [MEMORY_UNBOUNDED] = "unbounded"
 };
 
-/* A table cell: '|' would end it. */
-static void add_cell(struct sbuf *b, const char *s) {
-    for (; *s; s++) {
-        if (*s == '|')
-            sbuf_add(b, "\\", 1);
-        sbuf_add(b, *s == '\n' ? " " : s, 1);
-    }
-}
-static void add_bound(struct sbuf *b, const struct param *p, double v) {
-    if (p->type == PT_DURATION) {
-        char text[32];
-        sbuf_add(b, text, (size_t)duration_write(text, (int64_t)v));
-    } else {
-        char text[NUM_F64_MAX_LEN];
-        sbuf_add(b, text, (size_t)num_write_f64(text, v));
-    }
-}
-static void add_type(struct sbuf *b, const struct param *p) {
-    sbuf_adds(b, type_words[p->type]);
-    if (p->type == PT_ENUM)
-        for (int i = 0; p->words[i]; i++)
-            sbuf_printf(b, "%s`%s`", i ? ", " : " ", p->words[i]);
-    if (p->min < p->max) {
-        sbuf_adds(b, ", ");
-        add_bound(b, p, p->min);
-        sbuf_adds(b, " … ");
-        add_bound(b, p, p->max);
-    }
-}
-static void add_params(struct sbuf *b, const struct op_desc *d) {
-    if (!d->params || !d->params->name) {
-        sbuf_adds(b, "No parameters.\n\n");
-        return;
-    }
-    sbuf_adds(b, "| parameter | type | default | class | meaning |\n|---|---|---|---|---|\n");
-    for (const struct param *p = d->params; p->name; p++) {
-        sbuf_printf(b, "| `%s` | ", p->name);
-        add_type(b, p);
-        sbuf_adds(b, " | ");
-        if (p->def) {
-            sbuf_adds(b, "`");
-            add_cell(b, p->def);
-            sbuf_adds(b, "`");
-        } else {
-            sbuf_adds(b, p->flags & PARAM_OPTIONAL ? "–" : "**required**");
-        }
-        sbuf_printf(b, " | %s%s%s | ", class_words[p->class],
-                    p->flags & PARAM_SECRET ? ", secret" : "",
-                    p->flags & PARAM_LIVE ? ", live" : "");
-        add_cell(b, p->doc);
-        sbuf_adds(b, " |\n");
-    }
-    sbuf_adds(b, "\n");
-}
 static void add_ports(struct sbuf *b, const char *what, const char *const *ports, bool any,
                       const char *def) {
     sbuf_printf(b, "%s: ", what);
@@ -132,7 +49,8 @@ static void add_traits(struct sbuf *b, const struct op_desc *d) {
 }
 static void add_operator(struct sbuf *b, const struct op_desc *d) {
     sbuf_printf(b, "## %s\n\n%s\n\n", d->name, d->doc);
-    add_params(b, d);
+    page_params(b, d);
+    sbuf_adds(b, "\n");
     add_traits(b, d);
     if (d->example)
         sbuf_printf(b, "```json\n\"config\": %s\n```\n\n", d->example);
@@ -154,41 +72,15 @@ static void add_page(struct sbuf *b) {
     for (int i = 0; i < ops_count; i++)
         if (!(ops_all[i]->flags & OP_INNER))
             add_operator(b, ops_all[i]);
-    while (b->len > 1 && b->p[b->len - 1] == '\n' && b->p[b->len - 2] == '\n')
-        b->len--;
-}
-static int check(const char *path, const struct sbuf *b) {
-    FILE *f = fopen(path, "rb");
-    char *old = malloc(b->len + 1);
-    bool same =
-        f && old && fread(old, 1, b->len + 1, f) == b->len && memcmp(old, b->p, b->len) == 0;
-    if (f)
-        fclose(f);
-    free(old);
-    if (!same)
-        printf("%s is not what the descriptors say: run `make docs`\n", path);
-    return same ? 0 : 1;
 }
 int main(int argc, char **argv) {
-    bool checking = argc == 3 && strcmp(argv[1], "--check") == 0;
-    if (argc != 2 && !checking) {
+    bool check = argc == 3 && strcmp(argv[1], "--check") == 0;
+    if (argc != 2 && !check) {
         fprintf(stderr, "usage: gen_operators [--check] FILE\n");
         return 2;
     }
     struct sbuf b = { 0 };
     operators_init();
     add_page(&b);
-    int rc = 0;
-    if (checking) {
-        rc = check(argv[2], &b);
-    } else {
-        FILE *f = fopen(argv[1], "wb");
-        rc = !f || fwrite(b.p, 1, b.len, f) != b.len;
-        if ((f && fclose(f) != 0) || rc) {
-            perror(argv[1]);
-            rc = 1;
-        }
-    }
-    sbuf_free(&b);
-    return rc;
+    return page_end(argv[argc - 1], &b, check);
 }

@@ -34,6 +34,12 @@ int num_write_f64(char *out, double v);
  * finer than a ms are cut. Years 0000..9999. 0 or -1. */
 int time_parse(const char *p, const char *end, int64_t *ms);
 int time_write(char *out, int64_t ms); /* always with Z, ms only if not 0 */
+/* Words behind a number; the tables end with a NULL word. */
+struct unit {
+    const char *word;
+    int64_t factor; /* ms, bytes */
+};
+extern const struct unit duration_units[], size_units[];
 /* "250ms" "10s" "5m" "2h" "1d", also "1.5s"; 0 or -1. */
 int duration_parse(const char *p, const char *end, int64_t *ms);
 int duration_write(char *out, int64_t ms);

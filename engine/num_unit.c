@@ -150,13 +150,9 @@ int time_write(char *out, int64_t ms) {
 
 /* ---- durations and sizes ---- */
 
-struct unit {
-    const char *word;
-    int64_t factor;
-};
-static const struct unit duration_units[] = { { "ms", 1 },      { "s", 1000 },     { "m", 60000 },
+const struct unit duration_units[] = { { "ms", 1 },      { "s", 1000 },     { "m", 60000 },
                                               { "h", 3600000 }, { "d", 86400000 }, { NULL, 0 } };
-static const struct unit size_units[] = {
+const struct unit size_units[] = {
     { "", 1 },
     { "B", 1 },
     { "KiB", (int64_t)1 << 10 },

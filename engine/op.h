@@ -43,6 +43,13 @@ enum param_type {              /* C type at `offset` of the config struct; JSON 
                   PT_TIME,    /* struct time_field: {"field":"pickup","unit":"ms"}; unit
                                  s|ms|us|rfc3339 */
 };
+/* How a type is told to people: its name, and what a value must be ("a duration such as \"10s\"":
+ * `is`, `example`, then `also` if there is another way). PT_ENUM has its words instead. */
+struct param_type_text {
+    const char *name, *is, *example, *also;
+};
+enum { PARAM_TYPES = PT_TIME + 1 };
+extern const struct param_type_text param_type_texts[PARAM_TYPES];
 enum param_flags {
     PARAM_OPTIONAL = 1, /* may be absent without a default: NULL, empty, or PARAM_UNSET */
     PARAM_SECRET = 2,   /* never printed */

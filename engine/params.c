@@ -36,55 +36,45 @@ static const void *cslot(const struct param *p, const void *config) {
 
 /* ---- messages ---- */
 
-static const char *hint(const struct param *p, char *buf, size_t size) {
-    switch (p->type) {
-    case PT_BOOL:
-        return "true or false";
-    case PT_I64:
-        return "an integer";
-    case PT_F64:
-        return "a number";
-    case PT_STR:
-        return "a string";
-    case PT_ENUM: {
-        size_t len = 0;
-        buf[0] = 0;
-        for (int i = 0; p->words[i] && len < size; i++)
-            len += (size_t)snprintf(buf + len, size - len, "%s\"%s\"",
-                                    i == 0            ? ""
-                                    : p->words[i + 1] ? ", "
-                                                      : " or ",
-                                    p->words[i]);
-        return buf;
-    }
-    case PT_DURATION:
-        return "a duration such as \"250ms\", \"10s\" or \"5m\"";
-    case PT_SIZE:
-        return "a size such as \"64KiB\" or a number of bytes";
-    case PT_FIELD:
-        return "the name of a field";
-    case PT_STRS:
-        return "a list of strings";
-    case PT_STRMAP:
-        return "an object of strings";
-    case PT_EXPR:
-        return "an expression such as \"temperature > 20\"";
-    case PT_EXPRMAP:
-        return "an object of expressions such as {\"fahrenheit\":\"temperature * 1.8 + 32\"}";
-    case PT_AGGMAP:
-        return "an object of aggregates such as {\"avg\":\"mean(temperature)\"}";
-    case PT_RANGES:
-        return "an object such as {\"temperature\":[-12.5,43.1]}";
-    case PT_SCHEMA:
-        return "an object such as {\"temperature\":\"f64\"} or the name of a schema file";
-    case PT_FILE:
-        return "the name of a file";
-    case PT_JSON:
-        return "a JSON value";
-    case PT_TIME:
-        return "an object such as {\"field\":\"pickup\",\"unit\":\"ms\"}";
-    }
-    return "";
+const struct param_type_text param_type_texts[PARAM_TYPES] = {
+    [PT_BOOL] = { "boolean", "true or false", NULL, NULL },
+    [PT_I64] = { "integer", "an integer", NULL, NULL },
+    [PT_F64] = { "number", "a number", NULL, NULL },
+    [PT_STR] = { "string", "a string", NULL, NULL },
+    [PT_ENUM] = { "word", "one of a few words", NULL, NULL },
+    [PT_DURATION] = { "duration", "a duration", "\"250ms\", \"10s\" or \"5m\"", NULL },
+    [PT_SIZE] = { "size", "a size", "\"64KiB\"", "a number of bytes" },
+    [PT_FIELD] = { "field", "the name of a field", NULL, NULL },
+    [PT_STRS] = { "list of strings", "a list of strings", NULL, NULL },
+    [PT_STRMAP] = { "object of strings", "an object of strings", NULL, NULL },
+    [PT_RANGES] = { "object of [low, high]", "an object", "{\"temperature\":[-12.5,43.1]}", NULL },
+    [PT_SCHEMA] = { "schema", "an object", "{\"temperature\":\"f64\"}",
+                    "the name of a schema file" },
+    [PT_FILE] = { "file", "the name of a file", NULL, NULL },
+    [PT_JSON] = { "JSON", "a JSON value", NULL, NULL },
+    [PT_EXPR] = { "expression", "an expression", "\"temperature > 20\"", NULL },
+    [PT_EXPRMAP] = { "object of expressions", "an object of expressions",
+                     "{\"fahrenheit\":\"temperature * 1.8 + 32\"}", NULL },
+    [PT_AGGMAP] = { "object of aggregates", "an object of aggregates",
+                    "{\"avg\":\"mean(temperature)\"}", NULL },
+    [PT_TIME] = { "time field", "an object", "{\"field\":\"pickup\",\"unit\":\"ms\"}", NULL },
+};
+
+/* What a value must be, in the arena: only for errors. */
+static const char *hint(struct reader *r, const struct param *p) {
+    const struct param_type_text *t = &param_type_texts[p->type];
+    if (p->type != PT_ENUM)
+        return arena_printf(r->a, "%s%s%s%s%s", t->is, t->example ? " such as " : "",
+                            t->example ? t->example : "", t->also ? " or " : "",
+                            t->also ? t->also : "");
+    const char *text = "";
+    for (int i = 0; p->words[i]; i++)
+        text = arena_printf(r->a, "%s%s\"%s\"", text,
+                            i == 0            ? ""
+                            : p->words[i + 1] ? ", "
+                                              : " or ",
+                            p->words[i]);
+    return text;
 }
 
 /* A user's word shortened for a message. */
@@ -93,12 +83,11 @@ static int clip(uint32_t len) {
 }
 
 static int wrong_type(struct reader *r, const struct param *p, const struct jnode *n) {
-    char buf[512];
     if (n->type == J_STR && !(p->flags & PARAM_SECRET))
         return json_error(r->es, r->doc, n, false, "'%s' must be %s, not the string \"%.*s\"",
-                          p->name, hint(p, buf, sizeof buf), clip(n->len), n->s);
-    return json_error(r->es, r->doc, n, false, "'%s' must be %s, not %s", p->name,
-                      hint(p, buf, sizeof buf), jtype_names[n->type]);
+                          p->name, hint(r, p), clip(n->len), n->s);
+    return json_error(r->es, r->doc, n, false, "'%s' must be %s, not %s", p->name, hint(r, p),
+                      jtype_names[n->type]);
 }
 
 static const char *number_text(double v, char *buf) {
@@ -164,7 +153,6 @@ static int read_i64(struct reader *r, const struct param *p, const struct jnode 
 }
 
 static int read_enum(struct reader *r, const struct param *p, const struct jnode *n, int *out) {
-    char buf[512];
     if (n->type != J_STR)
         return wrong_type(r, p, n);
     int count = 0;
@@ -178,22 +166,22 @@ static int read_enum(struct reader *r, const struct param *p, const struct jnode
     if (near)
         return json_error(r->es, r->doc, n, false,
                           "'%s' must be %s, not \"%.*s\"; did you mean \"%s\"?", p->name,
-                          hint(p, buf, sizeof buf), clip(n->len), n->s, near);
-    return json_error(r->es, r->doc, n, false, "'%s' must be %s, not \"%.*s\"", p->name,
-                      hint(p, buf, sizeof buf), clip(n->len), n->s);
+                          hint(r, p), clip(n->len), n->s, near);
+    return json_error(r->es, r->doc, n, false, "'%s' must be %s, not \"%.*s\"", p->name, hint(r, p),
+                      clip(n->len), n->s);
 }
 
 static int read_duration(struct reader *r, const struct param *p, const struct jnode *n,
                          int64_t *out) {
     if (n->type == J_INT || n->type == J_REAL)
         return json_error(r->es, r->doc, n, false, "'%s' needs a unit: write %s", p->name,
-                          hint(p, NULL, 0));
+                          hint(r, p));
     if (n->type != J_STR)
         return wrong_type(r, p, n);
     if (duration_parse(n->s, n->s + n->len, out) < 0)
         return json_error(r->es, r->doc, n, false,
                           "'%s' must be %s, not \"%.*s\"; units are ms, s, m, h, d", p->name,
-                          hint(p, NULL, 0), clip(n->len), n->s);
+                          hint(r, p), clip(n->len), n->s);
     return check_bounds(r, p, n, (double)*out);
 }
 
@@ -207,7 +195,7 @@ static int read_size(struct reader *r, const struct param *p, const struct jnode
     else if (size_parse(n->s, n->s + n->len, out) < 0)
         return json_error(r->es, r->doc, n, false,
                           "'%s' must be %s, not \"%.*s\"; units are KiB, MiB, GiB, kB, MB, GB",
-                          p->name, hint(p, NULL, 0), clip(n->len), n->s);
+                          p->name, hint(r, p), clip(n->len), n->s);
     return check_bounds(r, p, n, (double)*out);
 }
 
@@ -217,7 +205,7 @@ static int read_str(struct reader *r, const struct param *p, const struct jnode 
         return wrong_type(r, p, n);
     if (p->type != PT_STR && n->len == 0)
         return json_error(r->es, r->doc, n, false, "'%s' must be %s, not empty", p->name,
-                          hint(p, NULL, 0));
+                          hint(r, p));
     const char *s = text(r, p->name, n, n->s, n->len, false);
     if (!s)
         return ERR_INPUT;
@@ -520,7 +508,7 @@ static int read_time(struct reader *r, const struct param *p, const struct jnode
         return ERR_INPUT;
     if (!t.field)
         return json_error(r->es, r->doc, n, false, "'%s' needs the name of its field: %s", p->name,
-                          hint(p, NULL, 0));
+                          hint(r, p));
     *out = t;
     return 0;
 }
@@ -705,11 +693,10 @@ static int unknown_key(struct reader *r, const struct jnode *c) {
 
 /* A required parameter that is not there; no news when an unknown key was most likely meant. */
 static int missing(struct reader *r, const struct param *p, const struct jnode *obj) {
-    char buf[512];
     for (const struct jnode *c = obj ? obj->child : NULL; c; c = c->next)
         if (!find_param(r->d, c) && c->klen < 64 && err_nearest(c->key, &p->name, 1))
             return ERR_INPUT;
-    const char *what = hint(p, buf, sizeof buf);
+    const char *what = hint(r, p);
     if (obj)
         return json_error(r->es, r->doc, obj, false, "%s needs '%s': %s", r->d->name, p->name,
                           what);

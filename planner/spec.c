@@ -3,16 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const history_words[] = { "shared", "own", NULL };
-static const char *const grouping_words[] = { "all", "global", "shuffle", NULL };
+/* By the words of "grouping". */
 static const enum grouping grouping_of[] = { GROUP_ALL, GROUP_GLOBAL, GROUP_SHUFFLE };
 
-static const char *const top_keys[] = {
-    "braid", "name", "description", "tenant", "history", "tasks"
-};
-static const char *const task_keys[] = { "id", "type", "config", "inputs", "label" };
-static const char *const input_keys[] = { "from", "to", "by", "grouping" };
-#define COUNT(v) ((int)(sizeof(v) / sizeof *(v)))
+enum { KEYS_MAX = 8 }; /* of one table */
 
 struct parser {
     struct spec *s;
@@ -55,25 +49,34 @@ static struct jnode *get(const struct jnode *obj, const char *key) {
     return c;
 }
 
+/* The known key that an unknown one was most likely meant to be; NULL: none. */
+static const char *meant(const struct jnode *n, const struct spec_key *keys) {
+    const char *names[KEYS_MAX];
+    int count = 0;
+    for (; count < KEYS_MAX && keys[count].name; count++)
+        names[count] = keys[count].name;
+    return n->klen < 64 ? err_nearest(n->key, names, count) : NULL;
+}
+
 /* Unknown keys of an object, each with the nearest known one. */
 static int check_keys(struct parser *p, const struct jnode *obj, const char *what,
-                      const char *const *keys, int nkeys) {
+                      const struct spec_key *keys) {
     int rc = 0;
     for (const struct jnode *c = obj->child; c; c = c->next) {
-        int i = 0;
-        while (i < nkeys && !is_key(c, keys[i]))
-            i++;
-        if (i < nkeys)
+        const struct spec_key *k = keys;
+        while (k->name && !is_key(c, k->name))
+            k++;
+        if (k->name)
             continue;
-        const char *near = c->klen < 64 ? err_nearest(c->key, keys, nkeys) : NULL;
+        const char *near = meant(c, keys);
         char list[256] = "";
         size_t len = 0;
-        for (i = 0; !near && i < nkeys && len < sizeof list; i++)
+        for (k = keys; !near && k->name && len < sizeof list; k++)
             len += (size_t)snprintf(list + len, sizeof list - len, "%s%s",
-                                    i == 0           ? ""
-                                    : i + 1 == nkeys ? " and "
+                                    k == keys        ? ""
+                                    : !(k + 1)->name ? " and "
                                                      : ", ",
-                                    keys[i]);
+                                    k->name);
         rc = json_error(p->es, &p->s->doc, c, true, "unknown key '%.*s' in %s; %s%s%s",
                         clip(c->klen), c->key, what, near ? "did you mean '" : "it has ",
                         near ? near : list, near ? "'?" : "");
@@ -81,24 +84,25 @@ static int check_keys(struct parser *p, const struct jnode *obj, const char *wha
     return rc;
 }
 
-/* Whether an unknown key was most likely meant to be `key`: then that it is missing is no news. */
-static bool misspelt(const struct jnode *obj, const char *key, const char *const *keys, int nkeys) {
+/* Whether an unknown key was most likely meant to be keys[which]: then that it is missing is no
+ * news. */
+static bool misspelt(const struct jnode *obj, const struct spec_key *keys, int which) {
     for (const struct jnode *c = obj->child; c; c = c->next) {
-        const char *near = c->klen < 64 ? err_nearest(c->key, keys, nkeys) : NULL;
-        if (near && strcmp(near, key) == 0)
+        const char *near = meant(c, keys);
+        if (near && strcmp(near, keys[which].name) == 0)
             return true;
     }
     return false;
 }
 
-/* A member of a type; NULL when absent or, after reporting, of another type. */
-static const struct jnode *member(struct parser *p, const struct jnode *obj, const char *key,
-                                  enum jtype type, int *rc) {
-    const struct jnode *n = get(obj, key);
-    if (!n || n->type == type)
+/* A member of the type it must have; NULL when absent or, after reporting, of another type. */
+static const struct jnode *member(struct parser *p, const struct jnode *obj,
+                                  const struct spec_key *key, int *rc) {
+    const struct jnode *n = get(obj, key->name);
+    if (!n || n->type == key->type)
         return n;
-    *rc = json_error(p->es, &p->s->doc, n, false, "'%s' must be %s, not %s", key, jtype_names[type],
-                     jtype_names[n->type]);
+    *rc = json_error(p->es, &p->s->doc, n, false, "'%s' must be %s, not %s", key->name,
+                     jtype_names[key->type], jtype_names[n->type]);
     return NULL;
 }
 
@@ -118,8 +122,8 @@ static const char *name_of(struct parser *p, const struct jnode *n, const char *
     return NULL;
 }
 
-static int word_of(struct parser *p, const struct jnode *n, const char *key,
-                   const char *const *words) {
+static int word_of(struct parser *p, const struct jnode *n, const struct spec_key *key) {
+    const char *const *words = key->words;
     int count = 0;
     char list[128] = "";
     size_t len = 0;
@@ -134,7 +138,7 @@ static int word_of(struct parser *p, const struct jnode *n, const char *key,
                                     words[count]);
     }
     const char *near = n->len < 64 ? err_nearest(n->s, words, count) : NULL;
-    json_error(p->es, &p->s->doc, n, false, "'%s' must be %s, not \"%.*s\"%s%s%s", key, list,
+    json_error(p->es, &p->s->doc, n, false, "'%s' must be %s, not \"%.*s\"%s%s%s", key->name, list,
                clip(n->len), n->s, near ? "; did you mean \"" : "", near ? near : "",
                near ? "\"?" : "");
     return -1;
@@ -145,22 +149,23 @@ static int word_of(struct parser *p, const struct jnode *n, const char *key,
 static void read_head(struct parser *p, const struct jnode *root) {
     struct spec *s = p->s;
     int rc = 0;
-    check_keys(p, root, "a dataflow", top_keys, COUNT(top_keys));
+    check_keys(p, root, "a dataflow", spec_top_keys);
     const struct jnode *n = get(root, "braid");
-    if (!n && !misspelt(root, "braid", top_keys, COUNT(top_keys)))
+    if (!n && !misspelt(root, spec_top_keys, TOP_BRAID))
         json_error(p->es, &s->doc, root, false, "a dataflow starts with \"braid\": 1");
-    else if (n && (n->type != J_INT || n->i != 1))
-        json_error(p->es, &s->doc, n, false, "'braid' is the version of the format and must be 1");
-    if ((n = member(p, root, "name", J_STR, &rc)))
+    else if (n && (n->type != J_INT || n->i != SPEC_VERSION))
+        json_error(p->es, &s->doc, n, false, "'braid' is the version of the format and must be %d",
+                   SPEC_VERSION);
+    if ((n = member(p, root, &spec_top_keys[TOP_NAME], &rc)))
         s->name = name_of(p, n, "the name of the dataflow", true);
-    else if (rc == 0 && !misspelt(root, "name", top_keys, COUNT(top_keys)))
+    else if (rc == 0 && !misspelt(root, spec_top_keys, TOP_NAME))
         json_error(p->es, &s->doc, root, false, "the dataflow has no name: add \"name\"");
-    if ((n = member(p, root, "description", J_STR, &rc)))
+    if ((n = member(p, root, &spec_top_keys[TOP_DESCRIPTION], &rc)))
         s->description = n->s;
-    if ((n = member(p, root, "tenant", J_STR, &rc)))
+    if ((n = member(p, root, &spec_top_keys[TOP_TENANT], &rc)))
         s->tenant = name_of(p, n, "the tenant", false);
-    if ((n = member(p, root, "history", J_STR, &rc))) {
-        int word = word_of(p, n, "history", history_words);
+    if ((n = member(p, root, &spec_top_keys[TOP_HISTORY], &rc))) {
+        int word = word_of(p, n, &spec_top_keys[TOP_HISTORY]);
         s->history = word < 0 ? HISTORY_SHARED : (enum history)word;
     }
     if (!s->tenant)
@@ -243,10 +248,10 @@ static void read_task(struct parser *p, int i, const struct jnode *n) {
         t->bad = true;
         return;
     }
-    rc = check_keys(p, n, "a task", task_keys, COUNT(task_keys));
-    const struct jnode *id = member(p, n, "id", J_STR, &rc);
+    rc = check_keys(p, n, "a task", spec_task_keys);
+    const struct jnode *id = member(p, n, &spec_task_keys[TASK_ID], &rc);
     if (!id) {
-        if (!get(n, "id") && !misspelt(n, "id", task_keys, COUNT(task_keys)))
+        if (!get(n, "id") && !misspelt(n, spec_task_keys, TASK_ID))
             rc = json_error(p->es, &s->doc, n, false, "the task has no \"id\"");
     } else if (name_of(p, id, "the task id", false)) {
         int *slot = id_slot(p, id->s, id->len);
@@ -262,13 +267,13 @@ static void read_task(struct parser *p, int i, const struct jnode *n) {
     } else {
         rc = ERR_INPUT;
     }
-    const struct jnode *n2 = member(p, n, "label", J_STR, &rc);
+    const struct jnode *n2 = member(p, n, &spec_task_keys[TASK_LABEL], &rc);
     t->label = n2 ? n2->s : NULL;
     t->bad = rc < 0;
-    n2 = member(p, n, "type", J_STR, &rc);
+    n2 = member(p, n, &spec_task_keys[TASK_TYPE], &rc);
     if (n2)
         read_type(p, t, n2);
-    else if (!get(n, "type") && !misspelt(n, "type", task_keys, COUNT(task_keys)))
+    else if (!get(n, "type") && !misspelt(n, spec_task_keys, TASK_TYPE))
         json_error(p->es, &s->doc, n, false, "the task has no \"type\"");
     if (t->op)
         read_config(p, t, get(n, "config"));
@@ -433,18 +438,18 @@ static int read_input(struct parser *p, int self, int k, const struct jnode *n) 
     int rc = 0;
     *in = (struct spec_input){ .from = -1, .at = n };
     if (n->type == J_OBJ) {
-        rc = check_keys(p, n, "an input", input_keys, COUNT(input_keys));
-        from = member(p, n, "from", J_STR, &rc);
-        if (!from && !get(n, "from") && !misspelt(n, "from", input_keys, COUNT(input_keys)))
+        rc = check_keys(p, n, "an input", spec_input_keys);
+        from = member(p, n, &spec_input_keys[INPUT_FROM], &rc);
+        if (!from && !get(n, "from") && !misspelt(n, spec_input_keys, INPUT_FROM))
             rc = json_error(p->es, &s->doc, n, false, "the input has no \"from\"");
         to = get(n, "to");
-        const struct jnode *g = member(p, n, "grouping", J_STR, &rc);
+        const struct jnode *g = member(p, n, &spec_input_keys[INPUT_GROUPING], &rc);
         if ((by = get(n, "by")))
             rc |= read_by(p, in, by);
         if (g && by)
             rc = json_error(p->es, &s->doc, g, true, "an input has 'by' or 'grouping', not both");
         else if (g) {
-            int word = word_of(p, g, "grouping", grouping_words);
+            int word = word_of(p, g, &spec_input_keys[INPUT_GROUPING]);
             rc |= word < 0 ? ERR_INPUT : 0;
             in->grouping = word < 0 ? GROUP_NONE : grouping_of[word];
         }
@@ -507,7 +512,7 @@ static void read_inputs(struct parser *p, int i) {
     if (!t->op)
         return;
     int rc = 0;
-    const struct jnode *list = member(p, t->at, "inputs", J_ARR, &rc);
+    const struct jnode *list = member(p, t->at, &spec_task_keys[TASK_INPUTS], &rc);
     if (list && (t->op->flags & OP_SOURCE) && list->n > 0)
         rc = json_error(p->es, doc, list, false, "'%s' is a %s: it takes no inputs", t->id,
                         t->op->name);
@@ -526,7 +531,7 @@ static void read_inputs(struct parser *p, int i) {
         rc |= read_input(p, i, k, c);
     /* An input in error leaves its in-port open without blame. */
     bool fed = list || (t->op->flags & OP_SOURCE);
-    if (rc == 0 && (fed || !misspelt(t->at, "inputs", task_keys, COUNT(task_keys))))
+    if (rc == 0 && (fed || !misspelt(t->at, spec_task_keys, TASK_INPUTS)))
         rc = check_inputs(p, t, list);
     if (rc)
         t->bad = true;
@@ -683,10 +688,10 @@ int spec_parse(struct spec *s, const char *file, const char *text, size_t len,
         return json_error(es, &s->doc, s->doc.root, false, "a dataflow must be an object, not %s",
                           jtype_names[s->doc.root->type]);
     read_head(&p, s->doc.root);
-    const struct jnode *tasks = member(&p, s->doc.root, "tasks", J_ARR, &rc);
+    const struct jnode *tasks = member(&p, s->doc.root, &spec_top_keys[TOP_TASKS], &rc);
     if (tasks)
         read_tasks(&p, tasks);
-    else if (rc == 0 && !misspelt(s->doc.root, "tasks", top_keys, COUNT(top_keys)))
+    else if (rc == 0 && !misspelt(s->doc.root, spec_top_keys, TOP_TASKS))
         json_error(es, &s->doc, s->doc.root, false, "the dataflow has no \"tasks\"");
     if (es->n > kept)
         qsort(es->v + kept, (size_t)(es->n - kept), sizeof *es->v, by_offset);

@@ -8,7 +8,8 @@
 #define BRAID_SPEC_H
 #include "engine/graph.h"
 
-enum { /* limits; beyond them the file is refused */
+enum {                   /* limits; beyond them the file is refused */
+       SPEC_VERSION = 1, /* of the format */
        SPEC_TEXT_MAX = 16 << 20,
        SPEC_TASKS_MAX = 1000,
        SPEC_LINKS_MAX = 10000,
@@ -18,6 +19,21 @@ enum { /* limits; beyond them the file is refused */
 
 enum history { HISTORY_SHARED, HISTORY_OWN };
 extern const char *const history_words[]; /* "shared" "own" NULL */
+
+/* A key that the parser knows; docs/spec.md is made from the same tables. */
+struct spec_key {
+    const char *name;
+    enum jtype type; /* of its value */
+    bool required;
+    int max;                  /* bytes of a string, entries of a list; 0: no limit of its own */
+    const char *const *words; /* what a string may be; NULL: not one of a few */
+    const char *doc;          /* Markdown */
+};
+/* Of a file, of a task, and of an input in object form; each ends with a NULL name. */
+enum { TOP_BRAID, TOP_NAME, TOP_DESCRIPTION, TOP_TENANT, TOP_HISTORY, TOP_TASKS };
+enum { TASK_ID, TASK_TYPE, TASK_CONFIG, TASK_INPUTS, TASK_LABEL };
+enum { INPUT_FROM, INPUT_TO, INPUT_BY, INPUT_GROUPING };
+extern const struct spec_key spec_top_keys[], spec_task_keys[], spec_input_keys[];
 
 /* What the outside gives. Any callback may be NULL: then its use in a file is an error. */
 struct spec_env {

@@ -339,11 +339,61 @@ static void test_spellings(void **state) {
            "b");
 }
 
+/* The tables of keys, from which docs/spec.md is made, are what the parser goes by: no key takes a
+ * boolean, one that is required is missed, and a name not in the table is unknown. */
+static void check_key(const char *before, const char *after, const char *pointer,
+                      const struct spec_key *k) {
+    struct sbuf b = { 0 };
+    struct arena a = { 0 };
+    struct errs es = { 0 };
+    struct spec s;
+    char want[64];
+    bool found = false;
+    snprintf(want, sizeof want, "%s/%s", pointer, k->name);
+    sbuf_printf(&b, "%s\"%s\":true%s", before, k->name, after);
+    parse(&s, NULL, sbuf_str(&b), b.len, &a, &es);
+    for (int i = 0; i < es.n; i++) {
+        if (strstr(es.v[i].text, "unknown key"))
+            fail_msg("%s: %s", want, es.v[i].text);
+        found |= strcmp(es.v[i].pointer, want) == 0;
+    }
+    if (!found)
+        fail_msg("%s takes a boolean", want);
+    errs_free(&es);
+    b.len = 0;
+    sbuf_printf(&b, "%s\"%sqqqqqqqq\":1%s", before, k->name, after);
+    parse(&s, NULL, sbuf_str(&b), b.len, &a, &es);
+    found = false;
+    snprintf(want, sizeof want, strcmp(k->name, "braid") == 0 ? "\"%s\": " : "%s", k->name);
+    for (int i = 0; i < es.n; i++)
+        found |= !strstr(es.v[i].text, "unknown key") && strstr(es.v[i].text, want) &&
+                 strcmp(es.v[i].pointer, pointer) == 0;
+    if (found != k->required)
+        fail_msg("%s/%s is %srequired by the parser", pointer, k->name, found ? "" : "not ");
+    errs_free(&es);
+    sbuf_free(&b);
+    arena_free(&a);
+}
+static void test_tables(void **state) {
+    (void)state;
+    for (const struct spec_key *k = spec_top_keys; k->name; k++)
+        check_key("{", "}", "", k);
+    for (const struct spec_key *k = spec_task_keys; k->name; k++)
+        check_key(strcmp(k->name, "type") == 0
+                      ? "{\"tasks\":[{"
+                      : "{\"tasks\":[{\"type\":\"generator\",\"config\":{\"fields\":{}},",
+                  "}]}", "/tasks/0", k);
+    for (const struct spec_key *k = spec_input_keys; k->name; k++)
+        check_key("{\"tasks\":[{\"id\":\"a\",\"type\":\"filter\",\"inputs\":[{", "}]}]}",
+                  "/tasks/0/inputs/0", k);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_valid),  cmocka_unit_test(test_invalid),
         cmocka_unit_test(test_damage), cmocka_unit_test(test_limits),
         cmocka_unit_test(test_many),   cmocka_unit_test(test_spellings),
+        cmocka_unit_test(test_tables),
     };
     operators_init();
     int rc = cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,79 @@
+/* The keys of a dataflow file, in the order of docs/spec.md. */
+#include "planner/spec.h"
+
+const char *const history_words[] = { "shared", "own", NULL };
+static const char *const grouping_words[] = { "all", "global", "shuffle", NULL };
+
+const struct spec_key spec_top_keys[] = {
+    [TOP_BRAID] = { .name = "braid",
+                    .type = J_INT,
+                    .required = true,
+                    .max = SPEC_VERSION,
+                    .doc = "Version of the format." },
+    [TOP_NAME] = { .name = "name",
+                   .type = J_STR,
+                   .required = true,
+                   .max = SPEC_NAME_MAX,
+                   .doc = "Name of the dataflow, of `A-Z a-z 0-9 _ - .`, no `.` first." },
+    [TOP_DESCRIPTION] = { .name = "description", .type = J_STR, .doc = "For people." },
+    [TOP_TENANT] = { .name = "tenant",
+                     .type = J_STR,
+                     .max = SPEC_NAME_MAX,
+                     .doc = "Whose it is, of `A-Z a-z 0-9 _ -`. Tasks are shared within a tenant. "
+                            "Default: the empty tenant." },
+    [TOP_HISTORY] = { .name = "history",
+                      .type = J_STR,
+                      .words = history_words,
+                      .doc = "Whether tasks join running ones with the past these have (`shared`, "
+                             "the default), or the output must be that of a run alone from its own "
+                             "start (`own`)." },
+    [TOP_TASKS] = { .name = "tasks",
+                    .type = J_ARR,
+                    .required = true,
+                    .max = SPEC_TASKS_MAX,
+                    .doc = "The [tasks](#tasks); their order does not matter." },
+    { .name = NULL },
+};
+
+const struct spec_key spec_task_keys[] = {
+    [TASK_ID] = { .name = "id",
+                  .type = J_STR,
+                  .required = true,
+                  .max = SPEC_NAME_MAX,
+                  .doc = "Name within the file, of `A-Z a-z 0-9 _ -`." },
+    [TASK_TYPE] = { .name = "type",
+                    .type = J_STR,
+                    .required = true,
+                    .doc = "An [operator](operators.md)." },
+    [TASK_CONFIG] = { .name = "config", .type = J_OBJ, .doc = "The operator's parameters." },
+    [TASK_INPUTS] = { .name = "inputs",
+                      .type = J_ARR,
+                      .doc = "What it reads: one [input](#inputs) for each in-port, in the "
+                             "operator's order. A task with a single in-port may read several "
+                             "streams." },
+    [TASK_LABEL] = { .name = "label", .type = J_STR, .doc = "For people." },
+    { .name = NULL },
+};
+
+const struct spec_key spec_input_keys[] = {
+    [INPUT_FROM] = { .name = "from",
+                     .type = J_STR,
+                     .required = true,
+                     .doc = "The task that is read, or `task.port` for one of several "
+                            "out-ports." },
+    [INPUT_TO] = { .name = "to",
+                   .type = J_STR,
+                   .doc = "The in-port. Default: the one whose turn it is in the list." },
+    [INPUT_BY] = { .name = "by",
+                   .type = J_ARR,
+                   .max = OP_BY_MAX,
+                   .doc =
+                       "Fields: rows of equal values (null counts as one) belong together, and a "
+                       "stateful operator keeps one state for each key. A single one may stand "
+                       "without the list." },
+    [INPUT_GROUPING] = { .name = "grouping",
+                         .type = J_STR,
+                         .words = grouping_words,
+                         .doc = "Instead of `by`." },
+    { .name = NULL },
+};
