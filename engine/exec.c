@@ -366,11 +366,62 @@ void exec_take_back(struct exec *ex, const struct change *ch) {
     }
 }
 
+/* ---- counters in the log ---- */
+
+/* The fields of op_counts, then batches and ns: LEB128, most are small or equal. */
+enum { COUNTS = sizeof(struct op_counts) / sizeof(uint64_t), COUNTS_LEN_MAX = (COUNTS + 2) * 10 };
+
+static uint32_t counts_write(const struct task *t, unsigned char *out) {
+    uint64_t v[COUNTS + 2] = { [COUNTS] = t->batches, [COUNTS + 1] = t->ns };
+    uint32_t n = 0;
+    memcpy(v, &t->counts, sizeof t->counts);
+    for (int i = 0; i < COUNTS + 2; i++) {
+        for (; v[i] >= 0x80; v[i] >>= 7)
+            out[n++] = (unsigned char)(v[i] | 0x80);
+        out[n++] = (unsigned char)v[i];
+    }
+    return n;
+}
+
+/* Counters that a former version did not know are 0. */
+static void counts_read(struct task *t, const void *value, uint32_t vlen) {
+    uint64_t v[COUNTS + 2] = { 0 };
+    const unsigned char *p = value, *end = p + vlen;
+    for (int i = 0; i < COUNTS + 2 && p < end; i++)
+        for (unsigned shift = 0; p < end; shift += 7) {
+            if (shift < 64)
+                v[i] |= (uint64_t)(*p & 0x7f) << shift;
+            if (!(*p++ & 0x80))
+                break;
+        }
+    memcpy(&t->counts, v, sizeof t->counts);
+    t->kept = t->pending = t->counts;
+    t->batches = v[COUNTS];
+    t->ns = v[COUNTS + 1];
+}
+
+void exec_counts(struct exec *ex, state_sink *put, void *arg) {
+    for (uint32_t i = 0; i < ex->touched[0].n; i++) {
+        struct task *t = ex->touched[0].v[i];
+        unsigned char value[COUNTS_LEN_MAX];
+        if (memcmp(&t->counts, &t->pending, sizeof t->counts) != 0)
+            put(arg, t->def->instance, TABLE_COUNTS, "", 0, value, counts_write(t, value));
+    }
+}
+
+bool task_counted(const struct task *t) {
+    return t->counts.in > 0;
+}
+
 /* ---- restore and undo ---- */
 
 int exec_load(struct exec *ex, uint64_t instance, int table, const void *key, uint32_t klen,
               const void *value, uint32_t vlen) {
     struct task *t = exec_find(ex, instance);
+    if (t && table == TABLE_COUNTS) {
+        counts_read(t, value, vlen);
+        return 0;
+    }
     if (!t || table < 0 || table >= TABLE_ALL || !t->table[table])
         return ERR_NOTFOUND;
     state_load(t->table[table], key, klen, value, vlen);
@@ -641,9 +692,8 @@ void task_stats(struct task *t, struct task_stats *s) {
     *s = (struct task_stats){ .counts = t->counts,
                               .batches = t->batches,
                               .ns = t->ns,
-                              .wm = TIME_MIN,
+                              .wm = t->ctx.wm,
                               .history_from = t->history_from };
-    s->wm = t->ctx.wm;
     if (t->align)
         align_stats(t, s);
     for (int i = 0; i < TABLE_ALL; i++)

@@ -159,6 +159,7 @@ static void epoch_close(struct executor *x) {
         return;
     }
     undo_collect(exec_undo(x->ex), put_state, x);
+    exec_counts(x->ex, put_state, x);
     put_graves(x);
     if (x->overflow) { /* a second run would make the same epoch: better to stop than to lose rows
                         */
@@ -207,19 +208,21 @@ static void on_dead(void *arg, struct task *t, const char *key, const char *json
 
 /* ---- outcomes ---- */
 
+static void bury(struct executor *x, uint64_t instance, int table, const void *key, uint32_t klen) {
+    char head[STATE_KEY_HEAD];
+    uint32_t len = STATE_KEY_HEAD + klen;
+    state_key(head, instance, table);
+    sbuf_add(&x->graves, &len, 4);
+    sbuf_add(&x->graves, head, sizeof head);
+    sbuf_add(&x->graves, key, klen);
+}
+
 static void bury_table(void *arg, uint64_t instance, int table, struct state *s) {
-    struct executor *x = arg;
     uint64_t it = 0;
     const void *key, *value;
     uint32_t klen, vlen;
-    while (state_next(s, &it, &key, &klen, &value, &vlen)) {
-        char head[STATE_KEY_HEAD];
-        uint32_t len = STATE_KEY_HEAD + klen;
-        state_key(head, instance, table);
-        sbuf_add(&x->graves, &len, 4);
-        sbuf_add(&x->graves, head, sizeof head);
-        sbuf_add(&x->graves, key, klen);
-    }
+    while (state_next(s, &it, &key, &klen, &value, &vlen))
+        bury(arg, instance, table, key, klen);
 }
 
 static void on_freed(void *arg, uint64_t instance) {
@@ -231,8 +234,11 @@ static void on_freed(void *arg, uint64_t instance) {
 static void free_removed(struct executor *x, const struct executor_change *c) {
     for (int i = 0; i < c->change.nremove; i++) {
         struct task *t = exec_find(x->ex, c->change.remove[i]);
-        if (t)
-            ports_unbind(&x->ports, t);
+        if (!t)
+            continue;
+        ports_unbind(&x->ports, t);
+        if (task_counted(t))
+            bury(x, c->change.remove[i], TABLE_COUNTS, "", 0);
     }
     exec_tables(x->ex, c->change.version, bury_table, x);
     x->freed = c->freed;
@@ -381,23 +387,30 @@ static bool change_must_wait(const struct executor *x) {
     return x->waiting && x->waiting->change.drain && (x->committing || x->dirty);
 }
 
-static bool take_commands(struct executor *x) {
+static bool take_changes(struct executor *x) {
     uv_mutex_lock(&x->mutex);
     changes_append(&x->waiting, x->inbox);
-    struct visit *v = x->visits;
     x->inbox = NULL;
     x->inbox_end = &x->inbox;
-    x->visits = NULL;
     uv_mutex_unlock(&x->mutex);
-    bool any = v != NULL;
+    bool any = false;
     while (x->waiting && !change_must_wait(x)) {
         struct executor_change *c = x->waiting;
         x->waiting = c->next;
         change_apply(x, c);
         any = true;
     }
-    for (struct visit *nv; v; v = nv) {
-        nv = v->next;
+    return any;
+}
+
+static bool take_visits(struct executor *x) {
+    uv_mutex_lock(&x->mutex);
+    struct visit *v = x->visits;
+    x->visits = NULL;
+    uv_mutex_unlock(&x->mutex);
+    bool any = v != NULL;
+    for (struct visit *next; v; v = next) {
+        next = v->next;
         v->fn(v->arg, x->ex);
         uv_mutex_lock(&x->mutex);
         v->done = true;
@@ -463,9 +476,10 @@ bool executor_step(struct executor *x) {
     bool worked = take_outcome(x);
     if (x->health.failed) /* from now on visitors look after themselves */
         return worked;
+    worked |= take_visits(x); /* who only looks does not wait for a retry */
     if (x->retry_at_ns > now_ns())
         return worked;
-    worked |= take_commands(x);
+    worked |= take_changes(x);
     bool read = false;
     size_t held = x->epoch ? log_epoch_bytes(x->epoch) : 0;
     bool wait = change_must_wait(x);
@@ -544,27 +558,40 @@ static void on_appended(void *arg) {
     wake_loop(arg);
 }
 
+static void close_handle(uv_handle_t *h, void *arg) {
+    (void)arg;
+    if (!uv_is_closing(h))
+        uv_close(h, NULL);
+}
+
+/* There is no thread any more, or never was. */
+static void loop_close(struct executor *x) {
+    log_unwatch(x->conf.log, x->watch);
+    x->threaded = false;
+    uv_walk(&x->loop, close_handle, NULL);
+    uv_run(&x->loop, UV_RUN_DEFAULT);
+    uv_loop_close(&x->loop);
+}
+
 int executor_start(struct executor *x, struct err *e) {
     int rc = uv_loop_init(&x->loop);
-    if (rc == 0)
-        rc = uv_async_init(&x->loop, &x->wake, on_wake);
     if (rc < 0)
         return err_set(e, ERR_SYSTEM, "starting the executor: %s", uv_strerror(rc));
+    if ((rc = uv_async_init(&x->loop, &x->wake, on_wake)) < 0) {
+        uv_loop_close(&x->loop);
+        return err_set(e, ERR_SYSTEM, "starting the executor: %s", uv_strerror(rc));
+    }
     uv_idle_init(&x->loop, &x->idle);
     uv_timer_init(&x->loop, &x->timer);
     x->wake.data = x->idle.data = x->timer.data = x;
     x->threaded = true;
     x->watch = log_watch(x->conf.log, NULL, on_appended, x);
     rc = uv_thread_create(&x->thread, thread_main, x);
-    if (rc < 0)
+    if (rc < 0) {
+        loop_close(x);
         return err_set(e, ERR_SYSTEM, "starting the executor's thread: %s", uv_strerror(rc));
+    }
     return 0;
-}
-
-static void close_handle(uv_handle_t *h, void *arg) {
-    (void)arg;
-    if (!uv_is_closing(h))
-        uv_close(h, NULL);
 }
 
 void executor_stop(struct executor *x) {
@@ -575,11 +602,8 @@ void executor_stop(struct executor *x) {
     uv_mutex_unlock(&x->mutex);
     uv_async_send(&x->wake);
     uv_thread_join(&x->thread);
-    log_unwatch(x->conf.log, x->watch);
-    x->threaded = false;
-    uv_walk(&x->loop, close_handle, NULL);
-    uv_run(&x->loop, UV_RUN_DEFAULT);
-    uv_loop_close(&x->loop);
+    take_visits(x); /* who came after the last round */
+    loop_close(x);
 }
 
 int executor_new(struct executor **out, const struct executor_conf *conf, struct err *e) {

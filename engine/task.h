@@ -17,7 +17,6 @@ struct link {
     struct queue q;
     /* merging: next row of the queue */
     uint32_t head_batch, head_row;
-    struct align_link *align;
 };
 struct task {
     struct exec *ex;

@@ -2,7 +2,8 @@
  * engine is killed, or loses power (one sequence in four). At the end each dataflow's sink topics
  * hold exactly what a run of that dataflow alone, one row a tick, gives over the same rows:
  *  - `own`: fed from the dataflow's start;
- *  - `shared`: each task ignores rows before its instance's history_from (recorded at its graft).
+ *  - `shared`: each task ignores rows before its instance's history_from (recorded at its graft);
+ *    what still runs has the same row counters, too.
  * The same sequence with batches of 1 and of 1,024 rows leaves the same bytes in every topic. */
 #include "cluster/dataset.h"
 #include "engine/task.h"
@@ -389,6 +390,35 @@ static void drain(struct alone *al, const struct world_flow *f, const struct flo
     assert_int_equal(exec_apply(al->ex, &ch, false, &e), 0);
 }
 
+struct counting {
+    struct seq *q;
+    const struct world_flow *f;
+    const struct flow *flow;
+    struct exec *alone;
+    uint64_t seed;
+};
+
+/* The counters of tasks that still run: whatever was aborted, killed and restored meanwhile, each
+ * row was counted once. */
+static void same_counts(void *arg, struct exec *live) {
+    struct counting *k = arg;
+    for (int i = 0; i < k->flow->nstages; i++) {
+        const struct task_def *d = k->flow->stage[i]->def;
+        struct task *t = exec_find(live, saved_instance(k->f, d->sig));
+        struct task_stats got, want;
+        assert_non_null(t);
+        task_stats(t, &got);
+        task_stats(exec_find(k->alone, d->instance), &want);
+        if (memcmp(&got.counts, &want.counts, sizeof got.counts) != 0)
+            fail_msg("BRAID_SEED=%llu: %s of %s has counted %llu rows in, %llu out; alone %llu, "
+                     "%llu\n%s",
+                     (unsigned long long)k->seed, d->op->name, task_def(t)->label,
+                     (unsigned long long)got.counts.in, (unsigned long long)got.counts.out,
+                     (unsigned long long)want.counts.in, (unsigned long long)want.counts.out,
+                     k->f->text);
+    }
+}
+
 static void check_alone(struct seq *q, struct world_flow *f, uint64_t seed, uint64_t *rows) {
     struct arena a = { 0 };
     struct errs es = { 0 };
@@ -440,6 +470,8 @@ static void check_alone(struct seq *q, struct world_flow *f, uint64_t seed, uint
     if (l->drained)
         drain(&al, f, flow, l);
     compare(q, f, &al, seed, rows);
+    if (f->running && !own)
+        executor_visit(q->w.x, same_counts, &(struct counting){ q, f, flow, al.ex, seed });
     for (int i = 0; i < exec_sources(al.ex); i++)
         log_reader_close(task_user(exec_source(al.ex, i)));
     exec_free(al.ex);
