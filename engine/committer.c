@@ -25,8 +25,6 @@ struct group {
     int iovs, iovs_cap;
     struct commit_frame frame;
     uint64_t first_no, last_no;
-    int64_t commit_bytes; /* committed bytes and number of the log, for readers of the state */
-    uint64_t commit_log;
 };
 
 /* Queue: log_commit and topic calls -> committer. */

@@ -56,7 +56,8 @@ static int sync_segment(struct part *p, int64_t base, char path[FILES_PATH_MAX])
     return rc;
 }
 
-/* All segments from `from` on, and the directory that names them. */
+/* All segments from `from` on, and the directories that name them: under `process` those were made
+ * without a sync, and the log may go on under `power`. */
 static int sync_part(struct part *p, int64_t from, struct err *e) {
     const struct log_files *f = p->topic->segments->files;
     char path[FILES_PATH_MAX];
@@ -72,24 +73,29 @@ static int sync_part(struct part *p, int64_t from, struct err *e) {
         next = base + 1;
         rc = sync_segment(p, base, path);
         if (rc == -ENOENT)
-            rc = 0; /* deleted meanwhile, or missing: readers report that */
+            rc = 0; /* deleted meanwhile, or removed by somebody: readers report that */
     }
     if (!rc)
         rc = part_path(p, path);
     if (!rc)
         rc = f->sync_dir(f->ctx, path);
-    if (rc == -ENOENT && p->topic->deleted)
+    if (!rc && !(rc = topic_path(p->topic, path)))
+        rc = f->sync_dir(f->ctx, path);
+    if (rc == -ENOENT) /* so is its directory: other topics must go on */
         return 0;
     return rc ? err_errno(e, -rc, "cannot sync %s", path) : 0;
 }
 
 static int sync_parts(struct local *l, const struct index *ix, struct err *e) {
     struct roll_call topics = roll_call(l);
-    int rc = 0;
+    int rc = l->files->sync_dir(l->files->ctx, l->segments.dir);
+    if (rc)
+        rc = err_errno(e, -rc, "cannot sync %s", l->segments.dir);
     for (uint32_t i = 0; !rc && i < ix->n; i++) {
         const struct index_entry *en = &ix->v[i];
         const unsigned char *key = (const unsigned char *)en->last.key;
-        if (key[0] != LOG_KEY_RESERVED || key[1] != KEY_PART || !en->last.value)
+        if (key[0] != LOG_KEY_RESERVED || en->last.klen != KEY_PART_LEN || key[1] != KEY_PART ||
+            en->last.vlen != sizeof(struct part_value)) /* or removed */
             continue;
         struct part_value v;
         uint32_t id, partition;

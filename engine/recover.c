@@ -290,52 +290,50 @@ static int load_tails(struct local *l, struct err *e) {
 struct replay {
     struct local *l;
     bool compare; /* the machine has restarted: sizes prove nothing */
-    struct part *part;
-    int64_t base;
-    int fd;
+    struct topic **by_id;
 };
 
-static struct topic *topic_by_id(struct local *l, uint32_t id) {
-    for (uint32_t i = 0; i < l->topics; i++)
-        if (l->topic[i]->id == id)
-            return l->topic[i];
-    return NULL;
+static int by_id(const void *a, const void *b) {
+    const struct topic *x = *(struct topic *const *)a, *y = *(struct topic *const *)b;
+    return x->id < y->id ? -1 : x->id > y->id;
 }
 
-static void replay_close(struct replay *r) {
-    if (r->fd >= 0)
-        r->l->files->close(r->l->files->ctx, r->fd);
-    r->fd = -1;
+static struct part *replay_part(const struct replay *r, uint32_t id, uint32_t partition) {
+    uint32_t lo = 0, hi = r->l->topics;
+    while (lo < hi) {
+        uint32_t mid = lo + (hi - lo) / 2;
+        if (r->by_id[mid]->id < id)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    struct topic *t = lo < r->l->topics ? r->by_id[lo] : NULL;
+    return t && t->id == id && partition < t->conf.partitions ? &t->part[partition] : NULL;
 }
 
-static int replay_open(struct replay *r, struct part *p, int64_t base) {
-    const struct log_files *f = r->l->files;
-    char path[FILES_PATH_MAX];
-    if (r->fd >= 0 && r->part == p && r->base == base)
+/* The segment is p->fd from here on; p->next.base tells which one that is. A group has chunks of
+ * many parts in turn, so each keeps its file open (as many as appending may). */
+static int replay_open(struct part *p, int64_t base) {
+    if (p->fd >= 0 && p->next.base == base)
         return 0;
-    replay_close(r);
-    int rc = topic_make(p->topic, true);
-    if (!rc)
-        rc = segment_path(p, base, path);
-    if (!rc)
-        rc = f->open(f->ctx, path, O_RDWR | O_CREAT);
-    if (rc < 0)
-        return rc;
-    r->part = p;
-    r->base = base;
-    r->fd = rc;
-    return 0;
+    part_close(p);
+    p->next.base = base;
+    p->used = ++p->topic->segments->clock;
+    int rc = part_open(p, base, O_RDWR | O_CREAT);
+    if (rc == -ENOENT && (rc = topic_make(p->topic, true)) == 0)
+        rc = part_open(p, base, O_RDWR | O_CREAT);
+    return rc;
 }
 
 /* Whether the file has these bytes there. */
-static bool has(struct replay *r, const char *p, int64_t len, int64_t at) {
+static bool has(const struct replay *r, int fd, const char *p, int64_t len, int64_t at) {
     const struct log_files *f = r->l->files;
     char buf[32 << 10];
-    if (f->size(f->ctx, r->fd) < at + len)
+    if (f->size(f->ctx, fd) < at + len)
         return false;
     while (r->compare && len > 0) {
         size_t n = len < (int64_t)sizeof buf ? (size_t)len : sizeof buf;
-        if (files_read(f, r->fd, buf, n, at) || memcmp(buf, p, n))
+        if (files_read(f, fd, buf, n, at) || memcmp(buf, p, n))
             return false;
         p += n;
         at += (int64_t)n;
@@ -344,11 +342,11 @@ static bool has(struct replay *r, const char *p, int64_t len, int64_t at) {
     return true;
 }
 
-static int put(struct replay *r, const char *p, int64_t len, int64_t at) {
-    if (has(r, p, len, at))
+static int put(const struct replay *r, int fd, const char *p, int64_t len, int64_t at) {
+    if (has(r, fd, p, len, at))
         return 0;
     struct iovec v = { .iov_base = (void *)(uintptr_t)p, .iov_len = (size_t)len };
-    return files_write(r->l->files, r->fd, &v, 1, at);
+    return files_write(r->l->files, fd, &v, 1, at);
 }
 
 static int replay_frame(void *arg, const struct commit_frame *f, const char *entries,
@@ -361,35 +359,49 @@ static int replay_frame(void *arg, const struct commit_frame *f, const char *ent
         memcpy(&c, chunks, sizeof c);
         const char *rows = chunks + sizeof c;
         chunks = rows + c.len;
-        struct topic *t = topic_by_id(r->l, c.topic);
-        if (!t || c.partition >= t->conf.partitions)
-            continue; /* deleted since */
-        struct part *p = &t->part[c.partition];
-        if (c.base < p->tail.begin)
-            continue;
-        int rc = replay_open(r, p, c.base);
+        struct part *p = replay_part(r, c.topic, c.partition);
+        if (!p || c.base < p->tail.begin)
+            continue; /* deleted or given up since */
+        int rc = replay_open(p, c.base);
         struct segment_head h;
         segment_head_make(&h, p, c.base, c.prev);
         if (!rc && c.at == SEGMENT_HEAD)
-            rc = put(r, (const char *)&h, sizeof h, 0);
+            rc = put(r, p->fd, (const char *)&h, sizeof h, 0);
         if (!rc)
-            rc = put(r, rows, c.len, c.at);
+            rc = put(r, p->fd, rows, c.len, c.at);
         if (rc)
             return rc;
     }
     return 0;
 }
 
+static bool has_rows(const struct commit_file *cf) {
+    return cf->bytes && cf->durability == LOG_POWER;
+}
+
 static int replay_rows(struct local *l, struct err *e) {
-    struct replay r = { .l = l, .fd = -1 };
+    bool any = false;
+    for (int i = 0; i < l->view->files; i++)
+        any |= has_rows(&l->view->file[i]);
+    if (!any)
+        return 0;
+    struct replay r = { .l = l, .by_id = malloc((l->topics + 1) * sizeof *r.by_id) };
+    if (!r.by_id)
+        abort();
     int rc = 0;
+    for (uint32_t i = 0; i < l->topics; i++)
+        r.by_id[i] = l->topic[i];
+    if (l->topics)
+        qsort(r.by_id, l->topics, sizeof *r.by_id, by_id);
     for (int i = 0; !rc && i < l->view->files; i++) {
-        const struct commit_file *cf = &l->view->file[i];
-        r.compare = !cf->same_boot;
-        if (cf->bytes && cf->durability == LOG_POWER)
-            rc = commit_each(cf, replay_frame, &r);
+        r.compare = !l->view->file[i].same_boot;
+        if (has_rows(&l->view->file[i]))
+            rc = commit_each(&l->view->file[i], replay_frame, &r);
     }
-    replay_close(&r);
+    for (uint32_t i = 0; i < l->topics; i++)
+        for (uint32_t k = 0; k < l->topic[i]->conf.partitions; k++)
+            part_close(&l->topic[i]->part[k]);
+    free(r.by_id);
     return rc ? err_errno(e, -rc, "cannot restore rows from the commit log") : 0;
 }
 

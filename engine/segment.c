@@ -355,7 +355,7 @@ void part_close(struct part *p) {
         }
 }
 
-static int part_open(struct part *p, int64_t base, int flags) {
+int part_open(struct part *p, int64_t base, int flags) {
     struct segments *ss = p->topic->segments;
     if (ss->opens == SEGMENT_FDS_MAX) {
         struct part *oldest = ss->open[0];

@@ -164,6 +164,9 @@ typedef void part_drop(void *arg, const struct part *p, int64_t base);
 void part_publish(struct part *p, part_drop *drop, void *arg);
 /* The group is not: cuts the files back, or leaves them to recovery when the outcome is unknown. */
 void part_abort(struct part *p, bool cut);
+/* Opens a segment as p->fd; closes the part used longest ago when too many are open. 0 or a
+ * negated errno. */
+int part_open(struct part *p, int64_t base, int flags);
 void part_close(struct part *p); /* its fd */
 /* The vectors of a frame; returns their number. */
 int frame_vectors(const struct frame *f, const struct log_buf *buf, struct iovec v[FRAME_VECTORS]);

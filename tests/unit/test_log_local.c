@@ -371,6 +371,101 @@ static void an_unknown_outcome_ends_commits(void **state) {
     remove_damage_dir();
 }
 
+/* ---- opening ---- */
+
+/* Under `power` the rows of all commits since the snapshot are looked at; what is there costs no
+ * sync (with 20 sinks a directory sync a row would make a restart take minutes). */
+static void opening_looks_at_rows_without_syncs(void **state) {
+    (void)state;
+    enum { SINKS = 20, ROUNDS = 30 };
+    make_damage_dir();
+    conf.durability = LOG_POWER;
+    struct log *log = open_log();
+    char name[16];
+    for (int i = 0; i < SINKS; i++) {
+        snprintf(name, sizeof name, "s%d", i);
+        suite_topic(log, name, -1);
+    }
+    for (int k = 0; k < ROUNDS; k++) {
+        struct log_epoch *ep = log_epoch_begin(log);
+        struct log_buf *b = suite_buf("r", k, 1, false);
+        for (int i = 0; i < SINKS; i++) {
+            snprintf(name, sizeof name, "s%d", i);
+            log_epoch_append(ep, name, 0, b, 0, NULL);
+        }
+        log_buf_unref(b);
+        assert_int_equal(log_commit_wait(ep, NULL, NULL), LOG_COMMITTED);
+    }
+    log_close(log);
+    struct fault *ft = fault_new(dir, 1);
+    conf.files = fault_files(ft);
+    fault_boot(ft, 2);
+    log = open_log();
+    assert_true(fault_calls(ft) < SINKS);
+    for (int i = 0; i < SINKS; i++) {
+        snprintf(name, sizeof name, "s%d", i);
+        suite_expect(log, name, "r", 0, ROUNDS);
+    }
+    log_close(log);
+    fault_free(ft);
+    remove_damage_dir();
+}
+
+/* Somebody removes a topic's directory. That costs its rows; commits go on for as long as one
+ * likes, snapshots included. */
+static void a_directory_is_removed(void **state) {
+    (void)state;
+    make_damage_dir();
+    conf.commit_bytes = 500;
+    struct log *log = open_log();
+    char command[128];
+    suite_topic(log, "u", -1);
+    suite_put(log, "t", "r", COMMITS * PER_COMMIT, 1);
+    snprintf(command, sizeof command, "rm -rf %s/topics/t", dir);
+    assert_int_equal(system(command), 0);
+    for (int64_t i = 0; i < 100; i++)
+        suite_put(log, "u", "r", i, 1);
+    log_close(log);
+    remove_damage_dir();
+}
+
+/* A log of `process` that goes on as `power`: from then on nothing may be lost, neither what was
+ * written before nor the directories it is in. */
+static void durability_is_raised(void **state) {
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        char to[64];
+        make_damage_dir();
+        remove_damage_dir();
+        assert_int_equal(mkdir(dir, 0700), 0);
+        struct fault *ft = fault_new(dir, 5);
+        conf = (struct log_conf){ .dir = dir, .segment_bytes = 700, .files = fault_files(ft) };
+        conf.commit_bytes = i < 2 ? 0 : 300; /* the state of `process` is in a snapshot */
+        struct log *log = open_log();
+        suite_topic(log, "t", -1);
+        suite_topic(log, "u", -1); /* not written before */
+        suite_put(log, "t", "r", 0, 100);
+        log_close(log);
+        conf.durability = LOG_POWER;
+        log = open_log();
+        suite_put(log, "t", "r", 100, 30);
+        suite_put(log, "u", "r", 0, 10);
+        log_close(log);
+        snprintf(to, sizeof to, "/tmp/braid-raised-XXXXXX");
+        assert_non_null(mkdtemp(to));
+        fault_image(ft, to, i % 2 ? FAULT_SCATTER : FAULT_DROP);
+        fault_free(ft);
+        remove_damage_dir();
+        snprintf(dir, sizeof dir, "%s", to);
+        conf.files = NULL;
+        log = open_log();
+        suite_expect(log, "t", "r", 0, 130);
+        suite_expect(log, "u", "r", 0, 10);
+        log_close(log);
+        remove_damage_dir();
+    }
+}
+
 /* ---- checksum ---- */
 
 static void crc32c_is_castagnoli(void **state) {
@@ -409,6 +504,9 @@ int main(void) {
         cmocka_unit_test(one_process_holds_the_directory),
         cmocka_unit_test(a_full_disk_refuses_and_recovers),
         cmocka_unit_test(an_unknown_outcome_ends_commits),
+        cmocka_unit_test(opening_looks_at_rows_without_syncs),
+        cmocka_unit_test(a_directory_is_removed),
+        cmocka_unit_test(durability_is_raised),
         cmocka_unit_test(crc32c_is_castagnoli),
     };
     return failed + cmocka_run_group_tests_name("log_local damage", tests, NULL, NULL);
