@@ -14,7 +14,7 @@ struct dataset_options {
     int64_t loop, keys, shuffle, jitter, seed;
     const char *id_field, *lines;
 };
-/* Everything but source, rate and speed. */
+/* Everything but source, CSV, rate and speed. */
 int cmd_dataset_conf(struct cli *c, const struct dataset_options *d, struct dataset_conf *conf);
 struct run_options {
     struct cli_list in, out;
@@ -34,7 +34,8 @@ struct rm_options {
     bool drain;
 };
 struct replay_options {
-    const char *topic, *producer;
+    const char *topic, *producer, *delimiter;
+    bool csv;
     double rate, speed;
     int64_t limit, retry;
     bool quiet;

@@ -337,6 +337,11 @@ static int replay_conf(struct cli *c, const struct replay_options *o, struct dat
     if (rc < 0)
         return rc;
     d->source = c->args[0];
+    if (o->delimiter && (!o->csv || strlen(o->delimiter) != 1 || strchr("\"\r\n", *o->delimiter) ||
+                         (unsigned char)*o->delimiter > 0x7f))
+        return cli_usage(c, "--delimiter is one ASCII character, not a quote, and needs --csv");
+    if (o->csv)
+        d->csv = o->delimiter ? *o->delimiter : ',';
     d->rate = isnan(o->rate) ? 0 : o->rate;
     d->speed = isnan(o->speed) ? 0 : o->speed;
     if (!o->topic)

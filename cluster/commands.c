@@ -59,8 +59,9 @@ static const struct cli_option run_options[] = {
       .type = CLI_LIST,
       .value = "TOPIC=FILE",
       .offset = offsetof(struct run_options, in),
-      .help = "the records of a topic: a file, one record a line; sys, taxi or fit for a recorded "
-              "stream of RIoTBench; - for stdin. TOPIC= may be left out when there is one" },
+      .help = "the records of a topic: a file, one record a line (or CSV, when a task reads it as "
+              "such: quoted cells may hold line breaks); sys, taxi or fit for a recorded stream of "
+              "RIoTBench; - for stdin. TOPIC= may be left out when there is one" },
     { .name = "out",
       .type = CLI_LIST,
       .value = "TOPIC=FILE",
@@ -176,6 +177,15 @@ static const struct cli_option replay_options[] = {
       .type = CLI_FLAG,
       .offset = offsetof(struct replay_options, quiet),
       .help = "no progress bar, no summary" },
+    { .name = "csv",
+      .type = CLI_FLAG,
+      .offset = offsetof(struct replay_options, csv),
+      .help = "the records are CSV: quoted cells may hold line breaks" },
+    { .name = "delimiter",
+      .type = CLI_TEXT,
+      .value = "C",
+      .offset = offsetof(struct replay_options, delimiter),
+      .help = "the character between the cells of --csv (default a comma)" },
     DATASET_OPTIONS(struct replay_options, data),
     { 0 },
 };

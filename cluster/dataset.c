@@ -1,4 +1,5 @@
 #include "cluster/dataset.h"
+#include "cluster/splitter.h"
 #include "cluster/template.h"
 #include "engine/arena.h"
 #include "engine/num.h"
@@ -15,7 +16,7 @@
 
 #define NO_ID UINT32_MAX
 
-/* A line taken apart. `tpl.holes` points into `holes` of the dataset or the scratch array. */
+/* A record taken apart. `tpl.holes` points into `holes` of the dataset or the scratch array. */
 struct line {
     struct template tpl;
     int64_t time; /* DATASET_NO_TIME */
@@ -25,14 +26,6 @@ struct name {
     const char *p;
     uint32_t len;
 };
-/* Reads lines from a descriptor; a line holds until the next. */
-struct reader {
-    int fd;
-    char *buf;
-    size_t cap, at, end;
-    bool eof;
-    int64_t lineno;
-};
 struct pending { /* a record waiting in the shuffle window */
     int64_t pass;
     uint32_t line;
@@ -41,11 +34,11 @@ struct dataset {
     struct dataset_conf conf;
     char path[4096];
     bool timed, known_format;
-    struct reader in;
+    struct splitter in;
     struct arena arena; /* ids */
 
-    /* held in memory: all lines; else nlines is 0 */
-    char *text;
+    /* held in memory: all records, in the splitter's buffer; else nlines is 0 */
+    bool loaded;
     struct line *lines;
     struct hole *holes;
     uint32_t nlines;
@@ -75,59 +68,6 @@ struct dataset {
     char *out;
     uint32_t cap_out;
 };
-
-/* ---- reading lines ---- */
-
-static int reader_fill(struct reader *in, const char *path, struct err *e) {
-    if (in->at > 0) {
-        memmove(in->buf, in->buf + in->at, in->end - in->at);
-        in->end -= in->at;
-        in->at = 0;
-    }
-    if (in->end == in->cap) {
-        if (in->cap >= DATASET_LINE_MAX)
-            return err_set(e, ERR_INPUT, "%s: line %lld is longer than 16 MiB", path,
-                           (long long)in->lineno + 1);
-        in->cap = in->cap ? in->cap * 2 : 256 << 10;
-        in->buf = realloc(in->buf, in->cap);
-        if (!in->buf)
-            abort();
-    }
-    for (;;) {
-        ssize_t n = read(in->fd, in->buf + in->end, in->cap - in->end);
-        if (n >= 0) {
-            in->end += (size_t)n;
-            in->eof = n == 0;
-            return 0;
-        }
-        if (errno != EINTR)
-            return err_errno(e, errno, "cannot read %s", path);
-    }
-}
-/* 1: a line without its end; 0: the file's end. */
-static int reader_line(struct reader *in, const char *path, const char **p, uint32_t *len,
-                       struct err *e) {
-    size_t seen = 0;
-    for (;;) {
-        char *from = in->buf + in->at;
-        char *nl =
-            in->end - in->at > seen ? memchr(from + seen, '\n', in->end - in->at - seen) : NULL;
-        if (nl || (in->eof && in->end > in->at)) {
-            size_t n = nl ? (size_t)(nl - from) : in->end - in->at;
-            in->at += n + (nl != NULL);
-            in->lineno++;
-            *p = from;
-            *len = (uint32_t)(n > 0 && nl && from[n - 1] == '\r' ? n - 1 : n);
-            return 1;
-        }
-        if (in->eof)
-            return 0;
-        seen = in->end - in->at;
-        int rc = reader_fill(in, path, e);
-        if (rc)
-            return rc;
-    }
-}
 
 /* ---- ids ---- */
 
@@ -208,13 +148,15 @@ static int parse_line(struct dataset *ds, const char *p, uint32_t len, struct ho
     uint32_t skip = 0;
     bool split = ds->conf.lines != DATASET_PLAIN && split_time(p, len, &epoch, &skip);
     if (!ds->known_format) {
-        ds->timed = ds->conf.lines == DATASET_TIMED || split;
+        ds->timed = ds->conf.lines == DATASET_TIMED ||
+                    (split && (!ds->conf.csv || epoch >= TEMPLATE_EPOCH_MIN));
         ds->known_format = true;
     }
     if (!split || !ds->timed)
         epoch = DATASET_NO_TIME, skip = 0;
     bool bad = ds->timed && !split; /* passed on as it is, times and all */
-    template_find(&l->tpl, p + skip, bad ? 0 : len - skip, epoch, ds->conf.id_field, holes);
+    template_find(&l->tpl, p + skip, bad ? 0 : len - skip, ds->conf.csv, epoch, ds->conf.id_field,
+                  holes);
     l->tpl.len = len - skip;
     l->time =
         ds->timed ? (bad ? ds->before : epoch) : (l->tpl.has_bt ? l->tpl.bt : DATASET_NO_TIME);
@@ -306,36 +248,21 @@ static int check_conf(const struct dataset_conf *c, struct err *e) {
         return err_set(e, ERR_INPUT, "either rate or speed, not both");
     return 0;
 }
-/* The whole file and the template of each line. */
+/* The whole file and the template of each record; leaves ds->loaded false when it is too much. */
 static int load(struct dataset *ds, size_t size, struct err *e) {
-    ds->in.cap = size + 1;
-    ds->in.buf = malloc(ds->in.cap);
-    if (!ds->in.buf)
-        abort();
-    while (!ds->in.eof && ds->in.end < ds->in.cap) {
-        int rc = reader_fill(&ds->in, ds->path, e);
-        if (rc)
-            return rc;
-    }
-    if (!ds->in.eof)
-        return 0; /* it has grown meanwhile: read it as it comes */
-    uint64_t n = 1;
-    for (const char *p = ds->in.buf, *end = p + ds->in.end;
-         (p = memchr(p, '\n', (size_t)(end - p))); p++)
-        n++;
-    if (n > DATASET_LINES_MAX)
-        return 0;
+    int rc = splitter_load(&ds->in, size, e);
+    uint64_t n = rc > 0 ? splitter_lines(&ds->in) + 1 : 0;
+    if (rc < 0)
+        return rc;
+    if (rc == 0 || n > DATASET_LINES_MAX)
+        return splitter_rewind(&ds->in, e);
     ds->lines = malloc(n * sizeof *ds->lines);
     if (!ds->lines)
         abort();
     size_t nholes = 0, cap = 0;
     const char *p;
     uint32_t len;
-    int rc;
-    while ((rc = reader_line(&ds->in, ds->path, &p, &len, e)) > 0) {
-        if (len > DATASET_LINE_MAX)
-            return err_set(e, ERR_INPUT, "%s: line %u is longer than 16 MiB", ds->path,
-                           ds->nlines + 1);
+    while ((rc = splitter_next(&ds->in, &p, &len, e)) > 0) {
         if (nholes + TEMPLATE_HOLES_MAX > cap) {
             cap = cap ? cap * 2 : 4 * TEMPLATE_HOLES_MAX;
             ds->holes = realloc(ds->holes, cap * sizeof *ds->holes);
@@ -352,20 +279,8 @@ static int load(struct dataset *ds, size_t size, struct err *e) {
     struct hole *h = ds->holes; /* the array has moved while it grew */
     for (uint32_t i = 0; i < ds->nlines; h += ds->lines[i++].tpl.n)
         ds->lines[i].tpl.holes = h;
-    ds->text = ds->in.buf;
-    ds->in.buf = NULL;
-    ds->length_known = true;
+    ds->loaded = ds->length_known = true;
     return rc;
-}
-/* Back to the file's first line. */
-static int rewind_file(struct dataset *ds, struct err *e) {
-    if (lseek(ds->in.fd, 0, SEEK_SET) < 0)
-        return err_errno(e, errno, "cannot read %s again", ds->path);
-    ds->in.at = ds->in.end = 0;
-    ds->in.eof = false;
-    ds->in.lineno = 0;
-    ds->before = DATASET_NO_TIME;
-    return 0;
 }
 static int no_times(const struct dataset *ds, struct err *e) {
     return err_set(e, ERR_INPUT, "%s has no times: replay it by rate, not by speed", ds->path);
@@ -399,20 +314,14 @@ static int prepare(struct dataset *ds, struct err *e) {
         rc = load(ds, (size_t)st.st_size, e);
         if (rc)
             return rc;
-        if (!ds->text) { /* too many lines */
-            free(ds->in.buf);
-            ds->in.buf = NULL;
-            ds->in.cap = 0;
-            rc = rewind_file(ds, e);
-        }
     }
-    if (!rc && !ds->text && !file && c->loop > 1)
+    if (!file && c->loop > 1)
         return err_set(e, ERR_INPUT, "%s is not a regular file and cannot be repeated", ds->path);
-    if (!rc && ds->nlines && c->speed > 0 && ds->prev == DATASET_NO_TIME)
+    if (ds->nlines && c->speed > 0 && ds->prev == DATASET_NO_TIME)
         return no_times(ds, e);
-    if (!rc && !ds->text && c->shuffle > 1)
+    if (!ds->loaded && c->shuffle > 1)
         return err_set(e, ERR_INPUT, "%s is too large to be shuffled", ds->path);
-    return rc;
+    return 0;
 }
 int dataset_open(struct dataset **out, const struct dataset_conf *conf, struct err *e) {
     struct dataset *ds = calloc(1, sizeof *ds);
@@ -420,7 +329,7 @@ int dataset_open(struct dataset **out, const struct dataset_conf *conf, struct e
         abort();
     ds->conf = *conf;
     ds->conf.loop = conf->loop ? conf->loop : 1;
-    ds->in.fd = -1;
+    ds->in = (struct splitter){ .fd = -1, .path = ds->path, .delimiter = conf->csv };
     ds->prev = ds->now = ds->before = DATASET_NO_TIME;
     ds->random = conf->seed;
     int rc = prepare(ds, e);
@@ -444,8 +353,7 @@ void dataset_close(struct dataset *ds) {
     if (ds->in.fd >= 0)
         close(ds->in.fd);
     arena_free(&ds->arena);
-    free(ds->in.buf);
-    free(ds->text);
+    splitter_free(&ds->in);
     free(ds->lines);
     free(ds->holes);
     free(ds->ids);
@@ -457,7 +365,7 @@ void dataset_close(struct dataset *ds) {
 }
 int64_t dataset_total(const struct dataset *ds) {
     int64_t n;
-    if (!ds->text || ds->conf.loop == DATASET_ENDLESS ||
+    if (!ds->loaded || ds->conf.loop == DATASET_ENDLESS ||
         __builtin_mul_overflow((int64_t)ds->nlines, ds->conf.loop, &n))
         return -1;
     return n;
@@ -511,17 +419,18 @@ static int stream_line(struct dataset *ds, struct err *e) {
     const char *p = "";
     uint32_t len = 0;
     for (;;) {
-        int rc = reader_line(&ds->in, ds->path, &p, &len, e);
+        int rc = splitter_next(&ds->in, &p, &len, e);
         if (rc < 0)
             return rc;
         if (rc > 0)
             break;
         ds->length_known = true;
-        if (ds->in.lineno == 0 || ++ds->pass >= ds->conf.loop)
+        if (ds->in.records == 0 || ++ds->pass >= ds->conf.loop)
             return 0;
-        rc = rewind_file(ds, e);
+        rc = splitter_rewind(&ds->in, e);
         if (rc)
             return rc;
+        ds->before = DATASET_NO_TIME;
     }
     int rc = parse_line(ds, p, len, ds->scratch, &ds->current, e);
     if (rc)
@@ -532,7 +441,7 @@ static int stream_line(struct dataset *ds, struct err *e) {
 }
 /* The next record in order of recording: its line and pass. 1, 0 or negative. */
 static int take(struct dataset *ds, struct pending *t, struct err *e) {
-    if (!ds->text) {
+    if (!ds->loaded) {
         int rc = stream_line(ds, e);
         *t = (struct pending){ ds->pass, 0 };
         return rc;
@@ -599,13 +508,13 @@ int dataset_next(struct dataset *ds, struct dataset_record *r, struct err *e) {
     int rc = ds->window ? take_shuffled(ds, &t, &due, e) : take(ds, &t, e);
     if (rc <= 0)
         return rc;
-    const struct line *l = ds->text ? &ds->lines[t.line] : &ds->current;
+    const struct line *l = ds->loaded ? &ds->lines[t.line] : &ds->current;
     int64_t length = t.pass ? dataset_length_ms(ds) : 0;
     r->seq = ds->seq;
     r->time = moved(l->time, t.pass, length);
     if (!ds->window)
         due = schedule(ds, ds->seq, r->time);
-    if (!ds->text && ds->conf.speed > 0 && ds->now == DATASET_NO_TIME)
+    if (!ds->loaded && ds->conf.speed > 0 && ds->now == DATASET_NO_TIME)
         return no_times(ds, e);
     if (ds->conf.jitter_ms) {
         int64_t late = (int64_t)(next_random(ds) % ((uint64_t)ds->conf.jitter_ms * 1000000 + 1));

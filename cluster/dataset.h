@@ -2,11 +2,12 @@
  * keys, the same bytes every time. Feeds `braid replay`, `braid run --in` and the benchmarks.
  *
  * A line is a record, also an empty one; LF or CRLF ends it and is not part of it; the last may
- * lack it. When the first line begins with an integer and a comma, the file is *timed*: that
- * integer is the record's time in ms since 1970 and what follows the comma is the record; a later
- * line without one is passed on whole, with the time of the record before it (bad data is for the
- * dataflow to judge). Otherwise a line is the record, and its time is that of its `bt` if it has
- * one (template.h).
+ * lack it. A record of CSV is one or more lines (splitter.h). When the first line begins with an
+ * integer and a comma, the file is *timed*: that integer is the record's time in ms since 1970 and
+ * what follows the comma is the record; a later line without one is passed on whole, with the time
+ * of the record before it (bad data is for the dataflow to judge). Otherwise a line is the record,
+ * and its time is that of its `bt` if it has one (template.h). In CSV an integer below
+ * TEMPLATE_EPOCH_MIN makes no file timed: it is the first cell.
  *
  * Repetition. Pass p (0, 1, …) moves every time in the records by p x length, where the length of
  * the file is its last time - its first + the smallest step between consecutive records whose time
@@ -27,7 +28,6 @@
 #include <stdint.h>
 
 enum {
-    DATASET_LINE_MAX = 16 << 20, /* bytes; as LOG_RECORD_MAX */
     DATASET_LINES_MAX = 1 << 20, /* lines held in memory */
     DATASET_IDS_MAX = 4 << 20,   /* distinct ids when `keys` is used */
     DATASET_SHUFFLE_MAX = 1 << 20
@@ -41,6 +41,7 @@ enum dataset_lines { DATASET_AUTO, DATASET_TIMED, DATASET_PLAIN };
 struct dataset_conf {
     const char *source;       /* a file, `-` (stdin), or `sys`, `taxi`, `fit`: RIoTBench samples */
     enum dataset_lines lines; /* whether lines begin with a time */
+    char csv;                 /* records are CSV with this delimiter; 0: lines */
     int64_t loop;             /* passes; 0 counts as 1; DATASET_ENDLESS */
     int64_t keys;             /* distinct ids wanted; 0: as in the file */
     const char *id_field;     /* template.h; NULL: that of a RIoTBench sample */
@@ -64,7 +65,7 @@ struct dataset;
  * this file), ERR_SYSTEM. */
 int dataset_open(struct dataset **ds, const struct dataset_conf *conf, struct err *e);
 void dataset_close(struct dataset *ds); /* NULL is fine */
-/* 1: a record; 0: the end; negative: ERR_SYSTEM (read error) or ERR_INPUT (a line too long, too
+/* 1: a record; 0: the end; negative: ERR_SYSTEM (read error) or ERR_INPUT (one too long, too
  * many ids, a file without times replayed by time). May block on a pipe. */
 int dataset_next(struct dataset *ds, struct dataset_record *r, struct err *e);
 /* Records of all passes; -1 while unknown (not held in memory, or endless). For progress bars. */

@@ -105,6 +105,17 @@ static void bind_sinks(struct run *r) {
     }
 }
 
+/* The delimiter when a task reads the topic's records as CSV, else 0. */
+static char csv_delimiter(const struct spec *s, const char *topic) {
+    for (int i = 0; i < s->nstages; i++) {
+        const struct spec_stage *t = &s->stages[i];
+        const char *reads = t->nlinks ? s->stages[t->links[0].from].reads : NULL;
+        if (reads && strcmp(reads, topic) == 0 && strcmp(t->op->name, "csv_decode") == 0)
+            return op_config_text(t->op, t->config, "delimiter")[0];
+    }
+    return 0;
+}
+
 static int bind_feed(struct run *r, struct feed *f, struct task *t, struct err *e) {
     const struct task_def *d = task_def(t);
     *f = (struct feed){ .task = t, .time = DATASET_NO_TIME };
@@ -118,7 +129,10 @@ static int bind_feed(struct run *r, struct feed *f, struct task *t, struct err *
     if (!in)
         return err_set(e, ERR_INPUT, "topic '%s' has no input; give it one with --in %s=FILE",
                        f->topic, f->topic);
-    return dataset_open(&f->data, &in->data, e);
+    struct dataset_conf conf = in->data;
+    if (!conf.csv)
+        conf.csv = csv_delimiter(r->conf.spec, f->topic);
+    return dataset_open(&f->data, &conf, e);
 }
 
 static int bind(struct run *r, struct err *e) {

@@ -19,7 +19,7 @@ enum {
 
 struct run_input {
     const char *topic;
-    struct dataset_conf data;
+    struct dataset_conf data; /* CSV also when a task reads the topic as CSV */
 };
 /* Where rows come out: a sink task of the dataflow. */
 struct run_sink {

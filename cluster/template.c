@@ -165,21 +165,35 @@ static void scan_json(struct scan *s) {
         }
     }
 }
-static void scan_csv(struct scan *s) {
+/* The quoted cell at s->p: its inside in [*a,*b), s->p behind it. False: it is never closed. */
+static bool scan_quoted(struct scan *s, const char **a, const char **b, bool *doubled) {
+    const char *q = *a = s->p + 1;
+    for (*doubled = false; (q = memchr(q, '"', (size_t)(s->end - q))); q += 2) {
+        if (q + 1 == s->end || q[1] != '"') {
+            *b = q;
+            s->p = q + 1;
+            return true;
+        }
+        *doubled = true;
+    }
+    return false;
+}
+static void scan_csv(struct scan *s, char delimiter) {
     int64_t want = 0, column = 0;
     if (s->id_field && num_i64_whole(s->id_field, s->id_field + s->id_len, &want) != 0)
         want = 0;
-    while (s->p < s->end) {
+    for (; s->p < s->end; s->p++) {
         const char *a = s->p, *b;
         bool plain = true;
         if (*a == '"') {
-            if (!scan_string(s, &a, &b, &plain))
+            bool doubled;
+            if (!scan_quoted(s, &a, &b, &doubled))
                 return;
-            plain = s->p == s->end || *s->p == ',';
-            while (s->p < s->end && *s->p != ',')
+            plain = !doubled && (s->p == s->end || *s->p == delimiter);
+            while (s->p < s->end && *s->p != delimiter)
                 s->p++;
         } else {
-            b = memchr(a, ',', (size_t)(s->end - a));
+            b = memchr(a, delimiter, (size_t)(s->end - a));
             s->p = b ? b : (b = s->end);
         }
         column++;
@@ -187,20 +201,19 @@ static void scan_csv(struct scan *s) {
             add_hole(s, a, (size_t)(b - a), HOLE_ID, 0);
         else if (plain)
             add_value(s, a, b, true, false);
-        s->p++;
     }
 }
-void template_find(struct template *t, const char *text, uint32_t len, int64_t epoch,
+void template_find(struct template *t, const char *text, uint32_t len, char csv, int64_t epoch,
                    const char *id_field, struct hole *holes) {
     *t = (struct template){ .text = text, .len = len, .holes = holes, .id = -1 };
     struct scan s = { t, text, text, text + len, epoch, id_field, id_field ? strlen(id_field) : 0 };
     const char *p = text;
     while (p < s.end && space(*p))
         p++;
-    if (p < s.end && (*p == '{' || *p == '['))
+    if (!csv && p < s.end && (*p == '{' || *p == '['))
         scan_json(&s);
     else
-        scan_csv(&s);
+        scan_csv(&s, csv ? csv : ',');
 }
 
 uint32_t template_room(const struct template *t, uint32_t id_len) {

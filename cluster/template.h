@@ -11,7 +11,8 @@
  *     for the T and without a zone ("2013-01-13 23:36:00"). Its form, zone and number of decimals
  *     stay; what is finer than its decimals is cut; a year beyond 9999 stays at its last second.
  * The id: the string value of the SenML entry whose "n" is `id_field`, or of that member of the
- * outermost object; in CSV the field whose 1-based number `id_field` is.
+ * outermost object; in CSV the field whose 1-based number `id_field` is. Fields are those of RFC
+ * 4180, between `delimiter`.
  * Keys, strings with escapes, and records that are broken JSON keep their bytes; nothing here can
  * fail. Pure functions; any thread. */
 #ifndef BRAID_TEMPLATE_H
@@ -42,9 +43,10 @@ struct template {
     int64_t bt;         /* its value */
 };
 
-/* Fills holes (room for TEMPLATE_HOLES_MAX) and the rest of *t. `epoch`: the number before the
+/* Fills holes (room for TEMPLATE_HOLES_MAX) and the rest of *t. `csv`: the record is CSV with this
+ * delimiter; 0: its first byte tells JSON from CSV with commas. `epoch`: the number before the
  * record, or INT64_MIN; id_field may be NULL. ~1.4 ns a byte. */
-void template_find(struct template *t, const char *text, uint32_t len, int64_t epoch,
+void template_find(struct template *t, const char *text, uint32_t len, char csv, int64_t epoch,
                    const char *id_field, struct hole *holes);
 /* Room that template_render needs for an id of id_len bytes. */
 uint32_t template_room(const struct template *t, uint32_t id_len);

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "cluster/dataset.h"
+#include "cluster/splitter.h"
 #include "engine/json.h"
 #include "engine/num.h"
 #include "tests/unit/harness.h"
@@ -101,6 +102,26 @@ static void odd_files(void **state) {
            "{\"bt\":10}@10|{\"bt\":30}@30|{}|{\"bt\":50}@50|{\"bt\":70}@70|{}|{\"bt\":90}@90|"
            "{\"bt\":110}@110|{}|");
 }
+/* CSV: records of several lines repeat, move and change keys like others. */
+static void csv_files(void **state) {
+    (void)state;
+    struct dataset_conf one = { .csv = ',' }, two = { .csv = ',', .loop = 2 },
+                        keys = { .csv = ';', .loop = 2, .keys = 4, .id_field = "2" },
+                        timed = { .csv = ',', .lines = DATASET_TIMED };
+    expect("", one, "");
+    expect("a,\"x\ny\"\r\nb,z", two, "a,\"x\ny\"|b,z|a,\"x\ny\"|b,z|");
+    expect("a,\"x\nb,z", one, "a,\"x|b,z|");
+    /* a small integer in front is a cell */
+    expect("1,a\n2,b\n", one, "1,a|2,b|");
+    expect("1,a\n2,b\n", timed, "a@1|b@2|");
+    expect("1422748800000,\"x\ny\",1422748800000\n1422748801000,z,q\n", two,
+           "\"x\ny\",1422748800000@1422748800000|z,q@1422748801000|\"x\ny\",1422748802000@"
+           "1422748802000|z,q@1422748803000|");
+    expect("1422748800000,\"x\n;\";i;1422748800000;{\n1422748801000,z;j;2015-02-01 00:00:00\n",
+           keys,
+           "\"x\n;\";i;1422748800000;{@1422748800000|z;j;2015-02-01 00:00:00@1422748801000|"
+           "\"x\n;\";i-1;1422748802000;{@1422748802000|z;j-1;2015-02-01 00:00:02@1422748803000|");
+}
 static void refusals(void **state) {
     (void)state;
     static const struct {
@@ -141,7 +162,7 @@ static void refusals(void **state) {
 }
 static void a_line_beyond_the_limit(void **state) {
     (void)state;
-    size_t len = DATASET_LINE_MAX + 10;
+    size_t len = SPLITTER_RECORD_MAX + 10;
     char *bytes = malloc(len);
     memset(bytes, 'x', len);
     memcpy(bytes, "a\n", 2);
@@ -156,7 +177,7 @@ static void a_line_beyond_the_limit(void **state) {
             rc = dataset_next(ds, &r, &e);
         }
         assert_int_equal(rc, ERR_INPUT);
-        assert_non_null(strstr(e.text, "line 2 is longer than 16 MiB"));
+        assert_non_null(strstr(e.text, "record 2 is longer than 16 MiB"));
         dataset_close(ds);
         remove_file(NULL);
     }
@@ -413,6 +434,7 @@ static void jitter_is_late_and_in_order(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(odd_files, remove_file),
+        cmocka_unit_test_teardown(csv_files, remove_file),
         cmocka_unit_test_teardown(refusals, remove_file),
         cmocka_unit_test_teardown(a_line_beyond_the_limit, remove_file),
         cmocka_unit_test(pipes_are_read_as_they_come),

@@ -3,6 +3,7 @@
 #include "cluster/flowfile.h"
 #include "cluster/run.h"
 #include "operators/all.h"
+#include "tests/unit/flowrun.h"
 #include "tests/unit/harness.h"
 #include <dirent.h>
 #include <setjmp.h>
@@ -10,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 /* after setjmp.h and stdarg.h */
 #include <cmocka.h>
 #define XXH_INLINE_ALL
@@ -315,11 +317,45 @@ static void test_now(void **state) {
     arena_free(&a);
 }
 
+/* A file that a task reads as CSV has records of several lines, in both spellings of the source. */
+static void test_csv_lines(void **state) {
+    (void)state;
+    static const char *const tasks[] = {
+        "{\"id\":\"in\",\"type\":\"source\",\"config\":{\"topic\":\"t\",\"format\":\"csv\","
+        "\"delimiter\":\";\",\"schema\":{\"id\":\"i64\",\"s\":\"string\"}}},",
+        "{\"id\":\"raw\",\"type\":\"source\",\"config\":{\"topic\":\"t\",\"format\":\"raw\"}},"
+        "{\"id\":\"in\",\"type\":\"csv_parse\",\"config\":{\"delimiter\":\";\",\"schema\":{\"id\":"
+        "\"i64\",\"s\":\"string\"}},\"inputs\":[\"raw\"]},",
+    };
+    static const char text[] = "1;\"a;\nb\"\r\n2;\"open\n3;c\n";
+    char file[] = "/tmp/braid-test-run-XXXXXX", json[1024];
+    int fd = mkstemp(file);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, sizeof text - 1), sizeof text - 1);
+    close(fd);
+    for (int i = 0; i < 2; i++) {
+        struct flowrun r;
+        struct dataset_conf data = { .source = file };
+        snprintf(
+            json, sizeof json,
+            "{\"braid\":1,\"name\":\"x\",\"tasks\":[%s{\"id\":\"o\",\"type\":\"sink\",\"config\":"
+            "{\"topic\":\"o\",\"format\":\"json\"},\"inputs\":[\"in\"]}]}",
+            tasks[i]);
+        flowrun_text(&r, json, &data, 0);
+        assert_int_equal(r.records, 3);
+        assert_int_equal(r.dead, 1);
+        assert_string_equal(sbuf_str(&r.sink[0].out),
+                            "{\"id\":1,\"s\":\"a;\\nb\"}\n{\"id\":3,\"s\":\"c\"}\n");
+        flowrun_free(&r);
+    }
+    unlink(file);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_batches), cmocka_unit_test(test_random_batches),
         cmocka_unit_test(test_inputs),  cmocka_unit_test(test_ends),
-        cmocka_unit_test(test_now),
+        cmocka_unit_test(test_now),     cmocka_unit_test(test_csv_lines),
     };
     return cmocka_run_group_tests(tests, find_flows, NULL);
 }

@@ -14,17 +14,22 @@
 
 enum { ROOM = 4096 };
 
-static const char *render(const char *text, int64_t epoch, const char *id_field, int64_t shift,
-                          const char *id) {
+static const char *render_csv(const char *text, char csv, int64_t epoch, const char *id_field,
+                              int64_t shift, const char *id) {
     static char out[ROOM];
     static struct hole holes[TEMPLATE_HOLES_MAX];
     struct template t;
-    template_find(&t, text, (uint32_t)strlen(text), epoch, id_field, holes);
+    template_find(&t, text, (uint32_t)strlen(text), csv, epoch, id_field, holes);
     assert_in_range(template_room(&t, id ? (uint32_t)strlen(id) : 0), strlen(text), ROOM - 1);
     uint32_t n = template_render(&t, shift, id, id ? (uint32_t)strlen(id) : 0, out);
     assert_in_range(n, 0, template_room(&t, id ? (uint32_t)strlen(id) : 0));
     out[n] = 0;
     return out;
+}
+
+static const char *render(const char *text, int64_t epoch, const char *id_field, int64_t shift,
+                          const char *id) {
+    return render_csv(text, 0, epoch, id_field, shift, id);
 }
 
 struct example {
@@ -62,6 +67,10 @@ static const struct example times[] = {
       INT64_MIN },
     { "{\"t\":\"1969-12-31T23:59:30.500Z\"}", "{\"t\":\"1970-01-01T00:00:30.500Z\"}", INT64_MIN },
     { "{\"t\":\"9999-12-31T23:59:30Z\"}", "{\"t\":\"9999-12-31T23:59:59Z\"}", INT64_MIN },
+    /* CSV knows no backslash; a comma or a time within quotes is text */
+    { "\"C:\\\",2013-01-13 23:36:00", "\"C:\\\",2013-01-13 23:37:00", INT64_MIN },
+    { "\"a\"\"b,2013-01-13 23:36:00\",1", "\"a\"\"b,2013-01-13 23:36:00\",1", INT64_MIN },
+    { "\"\"\"a,b\",2013-01-13 23:36:00", "\"\"\"a,b\",2013-01-13 23:37:00", INT64_MIN },
     { "2013-01-13 23:36:00,1,\"2013-01-13T23:36:00Z\"",
       "2013-01-13 23:37:00,1,\"2013-01-13T23:37:00Z\"", INT64_MIN },
     { "{\"t\":\"2013-13-13 23:36:00\"}", "{\"t\":\"2013-13-13 23:36:00\"}", INT64_MIN },
@@ -122,6 +131,8 @@ static void ids_are_found_where_they_stand(void **state) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_string_equal(render(cases[i].in, INT64_MIN, cases[i].field, 0, "NEW"), cases[i].out);
+    assert_string_equal(render_csv("1,1;ab;2", ';', INT64_MIN, "2", 0, "NEW"), "1,1;NEW;2");
+    assert_string_equal(render_csv("[1,ab,2", ',', INT64_MIN, "2", 0, "NEW"), "[1,NEW,2");
 }
 /* Property: random records built from parts whose moved form is known. */
 static void random_records_match_the_oracle(void **state) {
@@ -183,7 +194,7 @@ static void more_times_than_the_limit(void **state) {
         memcpy(in + i * 20, "2013-01-13 23:36:00,", 21);
     static struct hole holes[TEMPLATE_HOLES_MAX];
     struct template t;
-    template_find(&t, in, (uint32_t)strlen(in), INT64_MIN, NULL, holes);
+    template_find(&t, in, (uint32_t)strlen(in), 0, INT64_MIN, NULL, holes);
     assert_int_equal(t.n, TEMPLATE_HOLES_MAX);
     char *out = malloc(template_room(&t, 0) + 1);
     uint32_t len = template_render(&t, 1000, NULL, 0, out);
