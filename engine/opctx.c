@@ -1,4 +1,5 @@
 #include "engine/key.h"
+#include "engine/num.h"
 #include "engine/op.h"
 #include <stdio.h>
 
@@ -9,6 +10,22 @@ void op_emit(struct op_ctx *c, int port, const struct batch *b) {
     c->host->emit(c, port, b);
 }
 
+/* Puts '?' for bytes that are no UTF-8: texts from data are cut anywhere, and reasons go into JSON.
+ */
+static void make_utf8(char *s) {
+    size_t left = strlen(s);
+    while (left) {
+        unsigned char c = (unsigned char)*s;
+        size_t n = c < 0xc0 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+        if (n > left || !utf8_valid(s, s + n)) {
+            *s = '?';
+            n = 1;
+        }
+        s += n;
+        left -= n;
+    }
+}
+
 void op_reject(struct op_ctx *c, const struct batch *b, uint32_t row, const char *code,
                const char *fmt, ...) {
     char text[512];
@@ -16,6 +33,7 @@ void op_reject(struct op_ctx *c, const struct batch *b, uint32_t row, const char
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
+    make_utf8(text);
     c->count->rejected++;
     c->host->reject(c, b, row, code, text);
 }
