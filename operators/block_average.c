@@ -46,7 +46,8 @@ static void add_field(struct op_plan *p, struct schema *s, struct field *f, cons
     f[s->n - 1] = add;
     for (int i = 0; i + 1 < s->n; i++)
         if (strcmp(f[i].name, add.name) == 0)
-            plan_error(p, param, NULL, "the output would have two fields '%s'", add.name);
+            plan_error(p, param, param ? add.name : NULL, "the output would have two fields '%s'",
+                       add.name);
 }
 
 static void block_plan(struct op_plan *p) {

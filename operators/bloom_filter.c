@@ -78,8 +78,12 @@ static void bloom_plan(struct op_plan *p) {
     if (c->separator && !*c->separator)
         plan_error(p, "separator", NULL,
                    "the separator is empty; leave it out to take whole lines");
-    for (int i = 0; i < c->fields.n; i++)
+    for (int i = 0; i < c->fields.n; i++) {
         plan_field(p, 0, "fields", c->fields.v[i], c->fields.v[i], 0);
+        for (int j = 0; j < i; j++)
+            if (strcmp(c->fields.v[i], c->fields.v[j]) == 0)
+                plan_error(p, "fields", c->fields.v[i], "'%s' is listed twice", c->fields.v[i]);
+    }
     if (c->mode == MODE_NULL && !c->fields.n)
         plan_error(p, "fields", NULL, "mode 'null' needs 'fields': the ones to set to null");
     if (c->mode == MODE_DROP && c->fields.n)
@@ -230,6 +234,23 @@ static uint64_t *strangers(struct bloom_self *s, struct op_ctx *x, const struct 
     return out;
 }
 
+/* The batch with the fields of these rows set to null. */
+static const struct batch *with_nulls(struct bloom_self *s, struct op_ctx *x, const struct batch *b,
+                                      const uint64_t *rows) {
+    struct column *cols = batch_cols(x->arena, b, 0);
+    uint64_t *fresh = batch_nulls(x->arena, b->rows);
+    for (int i = 0; i < s->n; i++) {
+        const uint64_t *old = b->cols[s->fields[i]].nulls;
+        for (size_t w = 0; w < bits_words(b->rows); w++)
+            fresh[w] = rows[w] & ~(old ? old[w] : 0);
+        x->count->nulled += rows_count(b, fresh);
+        cols[s->fields[i]].nulls = rows_nulls_or(x->arena, old, rows, b->rows);
+    }
+    struct batch *out = batch_copy(x->arena, b);
+    out->cols = cols;
+    return out;
+}
+
 static void bloom_process(void *self, struct op_ctx *x, int port, const struct batch *b) {
     (void)port;
     struct bloom_self *s = self;
@@ -243,17 +264,7 @@ static void bloom_process(void *self, struct op_ctx *x, int port, const struct b
         return;
     }
     x->count->passed += b->n;
-    if (n) {
-        struct column *cols = batch_cols(x->arena, b, 0);
-        for (int i = 0; i < s->n; i++)
-            cols[s->fields[i]].nulls =
-                rows_nulls_or(x->arena, b->cols[s->fields[i]].nulls, no, b->rows);
-        x->count->nulled += (uint64_t)s->n * n;
-        struct batch *out = batch_copy(x->arena, b);
-        out->cols = cols;
-        b = out;
-    }
-    op_emit(x, 0, b);
+    op_emit(x, 0, n ? with_nulls(s, x, b, no) : b);
 }
 
 const struct op_desc op_bloom_filter = {

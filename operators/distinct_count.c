@@ -63,6 +63,8 @@ static void distinct_plan(struct op_plan *p) {
                 plan_error(p, "suffix", NULL, "the output would have two fields '%s'", name);
         f[in->n + i] = (struct field){ .name = name, .type = TYPE_I64 };
     }
+    if (out->n > SCHEMA_FIELDS_MAX)
+        plan_error(p, "fields", NULL, "a row would have more than %d fields", SCHEMA_FIELDS_MAX);
     p->out[0] = out;
 }
 

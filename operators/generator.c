@@ -217,6 +217,8 @@ int generator_new(struct generator **out, const struct generator_config *c, stru
     int rc = 0, i = 0;
     for (const struct jnode *f = c->fields->child; f && rc == 0; f = f->next, i++) {
         rc = read_field(g, &g->maker[i], f, e);
+        if (rc < 0 && e)
+            snprintf(e->pointer, sizeof e->pointer, "%s", f->key);
         field[i] = (struct field){ .name = f->key, .type = kind_type[g->maker[i].kind] };
         g->maker[i].seed = mix((uint64_t)c->seed + 0x9e3779b97f4a7c15u * (uint64_t)(i + 1));
     }
@@ -378,11 +380,17 @@ struct generator_self {
 };
 
 static void generator_plan(struct op_plan *p) {
+    const struct generator_config *c = p->config;
     struct generator *g = NULL;
     struct err e = ERR_INIT;
     struct field *none;
-    if (generator_new(&g, p->config, &e) < 0) {
-        plan_error(p, "fields", NULL, "%s", e.text);
+    int64_t ms;
+    bool timed = time_parse(c->first_time, c->first_time + strlen(c->first_time), &ms) == 0;
+    if (!timed)
+        plan_error(p, "first_time", NULL, "'%.60s' is no RFC 3339 time", c->first_time);
+    if (generator_new(&g, c, &e) < 0) {
+        if (timed || e.pointer[0])
+            plan_error(p, "fields", e.pointer[0] ? e.pointer : NULL, "%s", e.text);
         p->out[0] = schema_new(p->arena, 0, &none);
         return;
     }

@@ -15,8 +15,8 @@ struct generator_config {
 };
 
 struct generator;
-/* From a config parsed by op_generator's table. Errors name the field. The config must outlive it.
- * 0 or ERR_INPUT. */
+/* From a config parsed by op_generator's table. Errors name the field, also by e->pointer. The
+ * config must outlive it. * 0 or ERR_INPUT. */
 int generator_new(struct generator **g, const struct generator_config *c, struct err *e);
 void generator_free(struct generator *g); /* NULL is fine */
 /* Its fields in the order of the config; lives as long as the generator. */

@@ -7,7 +7,8 @@
 #include "operators/rows.h"
 #include <stdlib.h>
 
-enum { HISTORY_NULL, HISTORY_ZERO, WINDOW_MAX = 1024 };
+enum { HISTORY_NULL, HISTORY_ZERO };
+enum { WINDOW_MAX = 1024, VALUE_MAX = 1 << 20 /* bytes of state a key */ };
 struct interpolate_config {
     struct strs fields;
     int64_t window;
@@ -69,6 +70,10 @@ static void interpolate_plan(struct op_plan *p) {
                 plan_error(p, "fields", c->fields.v[i], "'%s' is listed twice", c->fields.v[i]);
     if (c->fields.n > SCHEMA_FIELDS_MAX)
         plan_error(p, "fields", NULL, "at most %d fields are allowed", SCHEMA_FIELDS_MAX);
+    if (c->window * c->fields.n * (int64_t)sizeof(double) > VALUE_MAX)
+        plan_error(p, "window", NULL,
+                   "%d fields of %lld values are more than %d KiB of state for each key",
+                   c->fields.n, (long long)c->window, VALUE_MAX >> 10);
     if (!c->name_field && !c->value_field) {
         for (int i = 0; i < c->fields.n; i++)
             plan_field(p, 0, "fields", c->fields.v[i], c->fields.v[i], TYPE_BIT(TYPE_F64));

@@ -134,7 +134,7 @@ static void plan_schema(struct op_plan *p, const struct join_config *c, const st
     }
     for (int i = 0; i < need->n; i++)
         if (schema_find(c->schema, need->v[i]) < 0)
-            plan_error(p, "need", NULL, "'%s' is not in 'schema'", need->v[i]);
+            plan_error(p, "need", need->v[i], "'%s' is not in 'schema'", need->v[i]);
     p->out[0] = c->schema;
 }
 
@@ -150,12 +150,14 @@ static void plan_default_schema(struct op_plan *p, const struct join_config *c,
             strcmp(name, c->value_field) == 0)
             continue;
         if (listed(need, name))
-            plan_error(p, "need", NULL, "the input has a field '%s' already", name);
+            plan_error(p, "need", name, "the input has a field '%s' already", name);
         f[n++] = in->f[i];
     }
     for (int i = 0; i < need->n; i++)
         f[n++] = (struct field){ .name = need->v[i], .type = TYPE_F64 };
     out->n = n;
+    if (n > SCHEMA_FIELDS_MAX)
+        plan_error(p, "need", NULL, "a row would have more than %d fields", SCHEMA_FIELDS_MAX);
     p->out[0] = out;
 }
 

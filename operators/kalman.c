@@ -66,7 +66,7 @@ static void kalman_plan(struct op_plan *p) {
             f[k].type = TYPE_F64;
         for (int j = 0; j < p->nby; j++)
             if (strcmp(p->by[j], c->fields.v[i]) == 0)
-                plan_error(p, "fields", NULL, "'%s' is a grouping key", p->by[j]);
+                plan_error(p, "fields", p->by[j], "'%s' is a grouping key", p->by[j]);
         for (int j = 0; j < i; j++)
             if (strcmp(c->fields.v[i], c->fields.v[j]) == 0)
                 plan_error(p, "fields", c->fields.v[i], "'%s' is listed twice", c->fields.v[i]);

@@ -105,7 +105,7 @@ static void project_plan(struct op_plan *p) {
     int n = arrange(c, in, from);
     struct field *f;
     for (int i = 0; i < c->drop.n; i++)
-        plan_field(p, 0, "drop", NULL, c->drop.v[i], 0);
+        plan_field(p, 0, "drop", c->drop.v[i], c->drop.v[i], 0);
     if (c->drop.n && c->keep == KEEP_NONE)
         plan_error(p, "drop", NULL, "'drop' needs \"keep\": \"all\"");
     if (!n || n > SCHEMA_FIELDS_MAX) {
