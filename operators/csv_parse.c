@@ -1,15 +1,19 @@
-/* csv_parse: CSV records to rows. Its stages: csv_decode -> time. */
+/* csv_parse: CSV records to rows, one a record or one an observation. Its stages: csv_decode ->
+ * time
+ * [-> explode]. */
 #include "operators/csv_parse.h"
 #include "operators/source.h"
 
 struct csv_config {
     struct csv_decode_config decode;
     struct time_params time;
+    struct emit_params emit;
 };
 static const struct param csv_face_params[] = {
     DECODE_PARAMS(offsetof(struct csv_config, decode.decode)),
     CSV_PARAMS(struct csv_config, decode.csv),
     TIME_PARAMS(struct csv_config, time),
+    EMIT_PARAMS(struct csv_config, emit),
     { .name = NULL },
 };
 static const struct param csv_decode_params[] = {
@@ -35,11 +39,12 @@ bool csv_lower_check(struct op_lower *l, const struct csv_params *c) {
 static void csv_lower(struct op_lower *l) {
     const struct csv_config *c = l->config;
     if (!decode_lower_check(l, c->decode.decode.schema, "csv") ||
-        !csv_lower_check(l, &c->decode.csv))
+        !csv_lower_check(l, &c->decode.csv) || !emit_lower_check(l, &c->emit))
         return;
     struct csv_decode_config *d = l->stage(l, "csv_decode");
     *d = c->decode;
     time_lower(l, &c->time, TIME_LOG);
+    emit_lower(l, &c->emit);
 }
 const struct op_desc op_csv_parse = {
     .name = "csv_parse",

@@ -2,6 +2,8 @@
 #include "operators/rows.h"
 #include <stdio.h>
 
+const char *const emit_words[] = { "row", "explode", NULL };
+
 void decode_plan(struct op_plan *p) {
     const struct decode_config *c = p->config;
     plan_field(p, 0, "field", NULL, c->field, TYPE_BIT(TYPE_STR) | TYPE_BIT(TYPE_BYTES));

@@ -22,6 +22,33 @@ struct decode_config {
         .doc = "Field of the input that holds the records."                                        \
     }
 
+/* Rows of one record or of one observation each: what parse tasks may add below their decoder. */
+enum { EMIT_ROW, EMIT_EXPLODE };
+struct emit_params {
+    int emit;
+    struct strs meta;
+};
+extern const char *const emit_words[];
+#define META_DOC "Fields that every observation's row repeats; all others are observed."
+#define EMIT_PARAMS(T, member)                                                                     \
+    { .name = "emit",                                                                              \
+      .type = PT_ENUM,                                                                             \
+      .offset = offsetof(T, member.emit),                                                          \
+      .def = "\"row\"",                                                                            \
+      .words = emit_words,                                                                         \
+      .doc = "`row`: one row a record with all fields. `explode`: one row an observed field with " \
+             "the `meta` fields, `msgid` (i64, the record's number in its topic: what joins its "  \
+             "rows again), `obs` (the field's name) and `value` (f64, or string when an observed " \
+             "field is not a number)." },                                                          \
+    {                                                                                              \
+        .name = "meta", .type = PT_STRS, .flags = PARAM_OPTIONAL,                                  \
+        .offset = offsetof(T, member.meta), .doc = META_DOC                                        \
+    }
+/* False after reporting that the two do not go together. */
+bool emit_lower_check(struct op_lower *l, const struct emit_params *p);
+/* Appends the stage `explode` when asked for. */
+void emit_lower(struct op_lower *l, const struct emit_params *p);
+
 struct decode_self {
     struct decoder *decoder;
     int field;

@@ -1,19 +1,19 @@
-/* range_filter: values must lie within inclusive bounds, else their row is dropped or they become
- * null. RIoTBench task RGF (micro-benchmark 6); nulls count as inside, as there. */
+/* range_filter: values must lie within inclusive bounds, else their row is dropped or marked, or
+ * they become null. RIoTBench task RGF (micro-benchmark 6); nulls count as inside, as there. */
 #include "engine/op.h"
 #include "operators/names.h"
 #include "operators/rows.h"
 #include <math.h>
 #include <stdlib.h>
 
-enum { MODE_DROP, MODE_NULL };
+enum { MODE_DROP, MODE_NULL, MODE_FLAG };
 struct range_config {
     struct ranges ranges;
     int mode;
-    const char *name_field, *value_field;
+    const char *name_field, *value_field, *flag;
 };
 
-static const char *const mode_words[] = { "drop", "null", NULL };
+static const char *const mode_words[] = { "drop", "null", "flag", NULL };
 static const struct param range_params[] = {
     { .name = "ranges",
       .type = PT_RANGES,
@@ -25,7 +25,8 @@ static const struct param range_params[] = {
       .offset = offsetof(struct range_config, mode),
       .def = "\"drop\"",
       .words = mode_words,
-      .doc = "What happens outside: `drop` the row, or set the value to `null`." },
+      .doc = "What happens outside: `drop` the row, set the value to `null`, or pass the row and "
+             "say so in a bool field (`flag`)." },
     { .name = "name_field",
       .type = PT_FIELD,
       .flags = PARAM_OPTIONAL,
@@ -36,6 +37,12 @@ static const struct param range_params[] = {
       .flags = PARAM_OPTIONAL,
       .offset = offsetof(struct range_config, value_field),
       .doc = "For rows of one observation each: the field with its value." },
+    { .name = "flag",
+      .type = PT_STR,
+      .flags = PARAM_OPTIONAL,
+      .offset = offsetof(struct range_config, flag),
+      .doc = "Mode `flag`: the added field, true when all values are inside. Default: "
+             "`in_range`." },
     { .name = NULL },
 };
 
@@ -53,9 +60,25 @@ struct range_self {
     struct names names;
 };
 
+/* The output of mode `flag`: the input and the flag. */
+static const struct schema *flag_schema(struct op_plan *p, const struct range_config *c) {
+    const char *name = c->flag ? c->flag : "in_range";
+    struct field *f;
+    struct schema *out = schema_new(p->arena, p->in[0]->n + 1, &f);
+    memcpy(f, p->in[0]->f, (size_t)p->in[0]->n * sizeof *f);
+    f[p->in[0]->n] = (struct field){ .name = name, .type = TYPE_BOOL };
+    if (schema_find(p->in[0], name) >= 0)
+        plan_error(p, c->flag ? "flag" : "mode", NULL, "the input has a field '%s' already", name);
+    if (out->n > SCHEMA_FIELDS_MAX)
+        plan_error(p, "mode", NULL, "a row would have more than %d fields", SCHEMA_FIELDS_MAX);
+    return out;
+}
+
 static void range_plan(struct op_plan *p) {
     const struct range_config *c = p->config;
-    p->out[0] = p->in[0];
+    p->out[0] = c->mode == MODE_FLAG ? flag_schema(p, c) : p->in[0];
+    if (c->flag && c->mode != MODE_FLAG)
+        plan_error(p, "flag", NULL, "'flag' is for mode 'flag'");
     if (!c->ranges.n)
         plan_error(p, "ranges", NULL, "no ranges given");
     for (int i = 0; i < c->ranges.n; i++)
@@ -151,6 +174,19 @@ static void emit_dropped(struct op_ctx *x, const struct batch *b, const uint64_t
     op_emit(x, 0, out);
 }
 
+static void emit_flagged(struct op_ctx *x, const struct batch *b, const uint64_t *outside) {
+    struct batch *out = batch_copy(x->arena, b);
+    struct column *cols = batch_cols(x->arena, b, 1);
+    uint8_t *flag = ARENA_ARRAY(x->arena, uint8_t, b->rows);
+    for (uint32_t r = 0; r < b->rows; r++)
+        flag[r] = !bit_get(outside, r);
+    cols[b->schema->n] = (struct column){ .b = flag };
+    out->schema = x->out[0];
+    out->cols = cols;
+    x->count->passed += b->n;
+    op_emit(x, 0, out);
+}
+
 static void process_wide(struct range_self *s, struct op_ctx *x, const struct batch *b) {
     size_t words = bits_words(b->rows);
     uint64_t *bits = ARENA_ARRAY(x->arena, uint64_t, words);
@@ -167,10 +203,12 @@ static void process_wide(struct range_self *s, struct op_ctx *x, const struct ba
         for (size_t w = 0; w < words; w++)
             drop[w] |= bits[w];
     }
-    if (!cols) {
+    if (s->mode == MODE_FLAG)
+        emit_flagged(x, b, drop);
+    else if (s->mode == MODE_DROP)
         emit_dropped(x, b, drop);
+    if (!cols)
         return;
-    }
     struct batch *out = batch_copy(x->arena, b);
     out->cols = cols;
     x->count->passed += b->n;
@@ -195,10 +233,12 @@ static void process_exploded(struct range_self *s, struct op_ctx *x, const struc
                        : (value->i64[r] < d->ilo) | (value->i64[r] > d->ihi);
         bits[r >> 6] |= (uint64_t)out << (r & 63);
     }
-    if (s->mode == MODE_DROP) {
+    if (s->mode == MODE_FLAG)
+        emit_flagged(x, b, bits);
+    else if (s->mode == MODE_DROP)
         emit_dropped(x, b, bits);
+    if (s->mode != MODE_NULL)
         return;
-    }
     struct batch *out = batch_copy(x->arena, b);
     struct column *cols = batch_cols(x->arena, b, 0);
     cols[s->value_col].nulls = rows_nulls_or(x->arena, value->nulls, bits, b->rows);
@@ -219,10 +259,11 @@ static void range_process(void *self, struct op_ctx *x, int port, const struct b
 
 const struct op_desc op_range_filter = {
     .name = "range_filter",
-    .doc = "Checks that values lie within bounds. A row with a value outside is dropped, or the "
-           "value becomes null. Null values count as inside. Works on rows of many fields, and "
-           "with `name_field` and `value_field` on rows of one observation each; names without a "
-           "range pass. (RIoTBench RGF.)",
+    .doc =
+        "Checks that values lie within bounds. A row with a value outside is dropped or marked, "
+        "or the value becomes null. Null values count as inside. Works on rows of many fields, and "
+        "with `name_field` and `value_field` on rows of one observation each; names without a "
+        "range pass. (RIoTBench RGF.)",
     .example = "{\"ranges\": {\"temperature\": [-12.5, 43.1]}, \"mode\": \"null\"}",
     .semantics = 1,
     .params = range_params,

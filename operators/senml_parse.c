@@ -1,40 +1,24 @@
 /* senml_parse: SenML records to rows, one a record or one an observation. RIoTBench task SML. Its
- * stages: senml_decode -> time [-> explode]. */
+ * stages: senml_decode -> time [-> explode]. And the stage `explode`. */
 #include "engine/decode.h"
 #include "engine/num.h"
 #include "operators/decode_stage.h"
 #include "operators/source.h"
 #include <stdlib.h>
 
-enum { EMIT_ROW, EMIT_EXPLODE };
 struct senml_config {
     struct decode_config decode;
     struct time_params time;
-    int emit;
-    struct strs meta;
+    struct emit_params emit;
 };
 struct explode_config {
     struct strs meta;
 };
 
-static const char *const emit_words[] = { "row", "explode", NULL };
-#define META_DOC "Fields that every observation's row repeats; all others are observed."
 static const struct param senml_params[] = {
     DECODE_PARAMS(offsetof(struct senml_config, decode)),
     TIME_PARAMS(struct senml_config, time),
-    { .name = "emit",
-      .type = PT_ENUM,
-      .offset = offsetof(struct senml_config, emit),
-      .def = "\"row\"",
-      .words = emit_words,
-      .doc = "`row`: one row a record with all fields. `explode`: one row an observed field with "
-             "the `meta` fields, `msgid` (the record's number in its topic: what joins its rows "
-             "again), `obs` (the field's name) and `value`." },
-    { .name = "meta",
-      .type = PT_STRS,
-      .flags = PARAM_OPTIONAL,
-      .offset = offsetof(struct senml_config, meta),
-      .doc = META_DOC },
+    EMIT_PARAMS(struct senml_config, emit),
     { .name = NULL },
 };
 static const struct param decode_params[] = {
@@ -52,19 +36,12 @@ static const struct param explode_params[] = {
 
 static void senml_lower(struct op_lower *l) {
     const struct senml_config *c = l->config;
-    if (!decode_lower_check(l, c->decode.schema, "senml"))
+    if (!decode_lower_check(l, c->decode.schema, "senml") || !emit_lower_check(l, &c->emit))
         return;
-    if (c->emit == EMIT_ROW && c->meta.n) {
-        l->report(l, "meta", NULL, "meta belongs to \"emit\": \"explode\"");
-        return;
-    }
     struct decode_config *d = l->stage(l, "senml_decode");
     *d = c->decode;
     time_lower(l, &c->time, TIME_RECORD);
-    if (c->emit == EMIT_EXPLODE) {
-        struct explode_config *x = l->stage(l, "explode");
-        x->meta = c->meta;
-    }
+    emit_lower(l, &c->emit);
 }
 const struct op_desc op_senml_parse = {
     .name = "senml_parse",
@@ -114,6 +91,16 @@ struct explode_self {
     bool text;          /* `value` is a string: some observed field is one */
 };
 
+bool emit_lower_check(struct op_lower *l, const struct emit_params *p) {
+    if (p->emit == EMIT_ROW && p->meta.n)
+        l->report(l, "meta", NULL, "meta belongs to \"emit\": \"explode\"");
+    return p->emit == EMIT_EXPLODE || !p->meta.n;
+}
+void emit_lower(struct op_lower *l, const struct emit_params *p) {
+    if (p->emit == EMIT_EXPLODE)
+        ((struct explode_config *)l->stage(l, "explode"))->meta = p->meta;
+}
+
 static bool is_meta(const struct explode_config *c, const char *name) {
     for (int i = 0; i < c->meta.n; i++)
         if (strcmp(c->meta.v[i], name) == 0)
@@ -146,6 +133,8 @@ static void explode_plan(struct op_plan *p) {
         plan_error(p, "meta", NULL, "every field is a meta field: nothing is observed");
     if (nobs > BATCH_ROWS)
         plan_error(p, "meta", NULL, "more than %d observed fields", BATCH_ROWS);
+    if (c->meta.n + 3 > SCHEMA_FIELDS_MAX)
+        plan_error(p, "meta", NULL, "a row would have more than %d fields", SCHEMA_FIELDS_MAX);
     if (p->errors)
         return;
     struct schema *out = schema_new(p->arena, c->meta.n + 3, &f);
@@ -252,7 +241,7 @@ static void explode_process(void *self, struct op_ctx *c, int port, const struct
 }
 const struct op_desc op_explode = {
     .name = "explode",
-    .doc = "Stage of `senml_parse`: one row an observed field.",
+    .doc = "Stage of `senml_parse` and `csv_parse`: one row an observed field.",
     .semantics = 1,
     .params = explode_params,
     .config_size = sizeof(struct explode_config),
