@@ -532,6 +532,7 @@ static void on_emit(struct op_ctx *c, int port, const struct batch *b) {
 static void on_reject(struct op_ctx *c, const struct batch *b, uint32_t row, const char *code,
                       const char *text) {
     struct runner *r = op_of(c)->user;
+    assert_true(utf8_valid(text, text + strlen(text)));
     sbuf_printf(&r->out.dead, "!reject %s: %s\t%lld\n", code, text, (long long)batch_off(b, row));
 }
 
@@ -712,8 +713,27 @@ static void end_epoch(struct runner *r, const struct optest_mode *m, struct mark
     mark_here(now, r, *ev);
 }
 
+/* The same for equal tables, in whatever order their keys are. */
+static uint64_t digest(const struct optest_op *o) {
+    uint64_t sum = 0;
+    for (int t = 0; t < STATE_TABLES; t++) {
+        const void *key, *value;
+        uint32_t klen, vlen;
+        for (uint64_t it = 0;
+             o->table[t] && state_next(o->table[t], &it, &key, &klen, &value, &vlen);) {
+            uint64_t both[2] = { state_hash(key, klen) + (uint64_t)t, state_hash(value, vlen) };
+            sum += state_hash(both, sizeof both);
+        }
+    }
+    return sum;
+}
+
+struct result {
+    struct op_counts counts;
+    uint64_t state;
+};
 static char *run(const struct optest *t, const char *rows, const struct optest_mode *m,
-                 struct op_counts *counts, bool positions) {
+                 struct result *result, bool positions) {
     struct optest_op o;
     struct arena a = { 0 };
     struct script s;
@@ -747,8 +767,7 @@ static char *run(const struct optest *t, const char *rows, const struct optest_m
             end_epoch(&r, m, &old, &now, &committing, &at, store, &aborts);
     }
     check_counts(&o.counts, m->seed);
-    if (counts)
-        *counts = o.counts;
+    *result = (struct result){ .counts = o.counts, .state = digest(&o) };
     char *text = finish_output(&r.out, o.ctx.nout, positions);
     for (int i = 0; i < STATE_TABLES; i++) {
         undo_forget(store_undo, store[i]);
@@ -762,7 +781,18 @@ static char *run(const struct optest *t, const char *rows, const struct optest_m
 
 char *optest_run(const struct optest *t, const char *rows, const struct optest_mode *m,
                  struct op_counts *counts) {
-    return run(t, rows, m, counts, false);
+    struct result r;
+    char *text = run(t, rows, m, &r, false);
+    if (counts)
+        *counts = r.counts;
+    return text;
+}
+
+uint64_t optest_state(const struct optest *t, const char *rows) {
+    struct optest_mode m = { .batch = BATCH_ROWS };
+    struct result r;
+    free(run(t, rows, &m, &r, false));
+    return r.state;
 }
 
 static void compare(const char *want, const char *got, const struct optest_mode *m) {
@@ -783,8 +813,8 @@ static void compare(const char *want, const char *got, const struct optest_mode 
 char *optest_same(const struct optest *t, const char *rows, struct op_counts *counts) {
     uint64_t seed = test_seed(1);
     struct optest_mode base = { .batch = BATCH_ROWS };
-    struct op_counts c0, c;
-    char *want = run(t, rows, &base, &c0, true);
+    struct result r0, r;
+    char *want = run(t, rows, &base, &r0, true);
     int rounds = test_scale(6);
     for (int i = 0; i < 1 + 4 * rounds; i++) {
         struct optest_mode m = { .batch = 1, .seed = seed + (uint64_t)i };
@@ -794,15 +824,18 @@ char *optest_same(const struct optest *t, const char *rows, struct op_counts *co
             m.undo = i % 4 == 1 || i % 4 == 2;
             m.reload = i % 4 == 3;
         }
-        char *got = run(t, rows, &m, &c, true);
+        char *got = run(t, rows, &m, &r, true);
         compare(want, got, &m);
-        assert_memory_equal(&c0, &c, sizeof c);
+        assert_memory_equal(&r0.counts, &r.counts, sizeof r.counts);
+        if (r.state != r0.state)
+            fail_msg("%s: the state depends on batches, aborts or reloads (batch %u seed %llu)",
+                     t->op, m.batch, (unsigned long long)m.seed);
         free(got);
     }
     free(want);
     if (counts)
-        *counts = c0;
-    return run(t, rows, &base, NULL, false);
+        *counts = r0.counts;
+    return run(t, rows, &base, &r, false);
 }
 
 void optest_expect(const struct optest *t, const char *rows, const char *want) {

@@ -31,8 +31,10 @@ struct optest_mode {
 char *optest_run(const struct optest *t, const char *rows, const struct optest_mode *m,
                  struct op_counts *counts);
 /* The same, in batches of 1,024 rows; fails unless one row a batch, random cuts, holes, aborts and
- * reloads (several random rounds of each) give the same output, positions and counts. */
+ * reloads (several random rounds of each) give the same output, positions, counts and state. */
 char *optest_same(const struct optest *t, const char *rows, struct op_counts *counts);
+/* A digest of the state after these rows; 0: it is empty. */
+uint64_t optest_state(const struct optest *t, const char *rows);
 /* optest_same must give `want`. */
 void optest_expect(const struct optest *t, const char *rows, const char *want);
 /* All errors of config, plan and open, one a line, malloc'd; "" when there are none. */

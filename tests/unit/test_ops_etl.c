@@ -49,6 +49,37 @@ static void interpolate_repairs(void **state) {
     optest_expect(&t, "x,1,0\ny,null,0\n", "x,1,0\ny,1,0\n");
 }
 
+/* A key that was looked for in vain, then written, then followed by another. */
+static void interpolate_alternates(void **state) {
+    (void)state;
+    struct optest t = { .op = "interpolate",
+                        .in = "k:string city:i64 obs:string v:f64",
+                        .by = "k city",
+                        .config = "{\"fields\":[\"t\"],\"name_field\":\"obs\",\"value_field\":"
+                                  "\"v\"}" };
+    optest_expect(&t,
+                  "x,1,t,null\nx,1,t,5\ny,1,t,7\nx,1,t,null\nx,2,t,null\nx,null,t,3\n"
+                  "x,1,null,null\nx,1,other,null\nx,null,t,null\n",
+                  "x,1,t,null\nx,1,t,5\ny,1,t,7\nx,1,t,5\nx,2,t,null\nx,null,t,3\n"
+                  "x,1,null,null\nx,1,other,null\nx,null,t,3\n");
+}
+
+/* Equal pasts are equal states, and what no output can depend on is not kept. */
+static void interpolate_state(void **state) {
+    (void)state;
+    struct optest t = { .op = "interpolate",
+                        .in = "k:string a:f64 b:f64",
+                        .by = "k",
+                        .config = "{\"fields\":[\"a\",\"b\"],\"window\":2}" };
+    assert_true(optest_state(&t, "x,null,null\ny,null,null\n") == 0);
+    assert_true(optest_state(&t, "x,1,null\n") != 0);
+    assert_true(optest_state(&t, "x,9,8\nx,1,2\nx,null,null\nx,3,4\n") ==
+                optest_state(&t, "x,1,4711\nx,3,2\nx,null,4\n"));
+    t.config = "{\"fields\":[\"v\"],\"name_field\":\"obs\",\"value_field\":\"v\"}";
+    t.in = "k:string obs:string v:f64";
+    assert_true(optest_state(&t, "x,v,null\nx,w,1\nx,null,2\n") == 0);
+}
+
 static void interpolate_errors(void **state) {
     (void)state;
     struct optest t = { .op = "interpolate", .in = "k:string a:f64 n:i64" };
@@ -62,6 +93,15 @@ static void interpolate_errors(void **state) {
     expect_error(&t, "1024");
     t.config = "{\"fields\":[\"a\"],\"value_field\":\"a\"}";
     expect_error(&t, "go together");
+    struct sbuf many = { 0 };
+    sbuf_adds(&many,
+              "{\"window\":1024,\"name_field\":\"k\",\"value_field\":\"a\",\"fields\":[\"n\"");
+    for (int i = 0; i < 128; i++)
+        sbuf_printf(&many, ",\"n%d\"", i);
+    sbuf_adds(&many, "]}");
+    t.config = sbuf_str(&many);
+    expect_error(&t, "window: 129 fields of 1024 values are more than 1024 KiB of state");
+    sbuf_free(&many);
 }
 
 enum { KEYS = 100, NAMES = 3, WINDOW = 5 };
@@ -158,6 +198,12 @@ static void means_are_exact(void **state) {
     /* Beside a tie, by less than the errors' own sum can hold. */
     assert_true(mean_exact((double[]){ 0x1p53, 1, 0x1p-60, 0 }, 4) == 0x1p51 + 0.5);
     assert_true(mean_exact((double[]){ 0x1p53, 1, -0x1p-60, 0 }, 4) == 0x1p51);
+    /* Errors that cancel each other take a small one with them. */
+    assert_true(mean_exact((double[]){ 0x1p120, 0x1p60, 0x1p-3, -0x1p60, -0x1p120, 1 }, 6) ==
+                0.1875);
+    /* Beside a tie whose distance underflows. */
+    assert_true(mean_exact((double[]){ 0x3p-1000, 0x3p-1053, 0x1p-1074 }, 3) ==
+                0x1p-1000 + 0x1p-1052);
     /* Rounded once: equal to the long accumulator, for spread and for similar values, in any order.
      */
     uint64_t seed = test_seed(3);
@@ -242,6 +288,45 @@ static void join_gives_up(void **state) {
                   "!reject timeout: record has 1 of 2 observations; missing: b\n");
 }
 
+/* Keys of all types and of several fields, null among them, long ones, and rows that follow each
+ * other with and without the same id. */
+static void join_keys(void **state) {
+    (void)state;
+    struct optest t = { .op = "join",
+                        .share_offsets = true,
+                        .in = "b:bool f:f64 s:string id:string obs:string value:f64",
+                        .by = "b f s",
+                        .config = "{\"id\":\"id\",\"need\":[\"x\",\"y\"]}" };
+    optest_expect(&t,
+                  "true,1,s,a,x,1\nfalse,1,s,a,y,2\ntrue,2,s,a,y,3\ntrue,1,t,a,y,4\n"
+                  "true,1,s,b,y,5\nnull,1,s,a,y,6\ntrue,null,s,a,y,7\ntrue,1,null,a,y,8\n"
+                  "true,1,s,a,y,9\n"
+                  "true,1,null,a,x,10\ntrue,null,s,a,x,11\nnull,1,s,a,x,12\ntrue,1,s,b,x,13\n"
+                  "true,1,t,a,x,14\ntrue,2,s,a,x,15\nfalse,1,s,a,x,16\n",
+                  "true,1,s,1,9\ntrue,1,null,10,8\ntrue,null,s,11,7\nnull,1,s,12,6\n"
+                  "true,1,s,13,5\ntrue,1,t,14,4\ntrue,2,s,15,3\nfalse,1,s,16,2\n");
+    t.in = "id:string obs:string value:f64";
+    t.by = NULL;
+    t.config = "{\"id\":\"id\",\"need\":[\"x\",\"y\"],\"max_open\":2}";
+    optest_expect(&t,
+                  "an-id-of-more-than-24-bytes-1,x,1\nan-id-of-more-than-24-bytes-2,x,2\n"
+                  "an-id-of-more-than-24-bytes-3,x,3\nan-id-of-more-than-24-bytes-2,y,4\n"
+                  "an-id-of-more-than-24-bytes-1,y,5\n",
+                  "2,4\n"
+                  "!reject too_many_open: record has 1 of 2 observations; missing: y\n");
+}
+
+/* A null that is followed by a value counts as the value, and the other way round. */
+static void join_later_counts(void **state) {
+    (void)state;
+    struct optest t = {
+        .op = "join", .share_offsets = true, .in = OBS, .config = "{\"need\":[\"a\",\"b\"]}"
+    };
+    optest_expect(&t, "s,1,a,null\ns,1,a,2\ns,1,b,3\ns,2,a,2\ns,2,a,null\ns,2,b,3\n",
+                  "s,2,3\ns,null,3\n");
+    assert_true(optest_state(&t, "s,1,a,1\ns,1,b,2\ns,2,zzz,1\n") == 0);
+}
+
 static void join_errors(void **state) {
     (void)state;
     struct optest t = { .op = "join", .share_offsets = true, .in = OBS };
@@ -256,7 +341,7 @@ static void join_errors(void **state) {
     t.config = "{\"schema\":{\"a\":\"f64\",\"source\":\"f64\"}}";
     expect_error(&t, "is string in the input, not f64");
     t.config = "{\"need\":[\"a\",\"b\"],\"schema\":{\"a\":\"f64\",\"msgid\":\"i64\"}}";
-    expect_error(&t, "'b' is not in 'schema'");
+    expect_error(&t, "need/b: 'b' is not in 'schema'");
     t.config = "{\"id\":\"nope\",\"need\":[\"a\"]}";
     expect_error(&t, "no field 'nope'");
 }
@@ -337,6 +422,7 @@ static const char *const tables[] = { "t",     "k1:oslo,1\r\nk2:,2\n\nk3:rome,\n
                                       "short", "k1:oslo\n",
                                       "long",  "k1:oslo,1,2\n",
                                       "csv",   "k1,oslo,1\n",
+                                      "latin", "k1:K\xf6ln\n",
                                       NULL };
 
 static void annotate_joins(void **state) {
@@ -359,9 +445,50 @@ static void annotate_joins(void **state) {
                   "k1,1,oslo,1\nk2,3,null,2\nk3,5,rome,null\nk1,6,oslo,1\n"
                   "!reject no_entry: 'k9' is not in the table\n"
                   "!reject no_entry: 'null' is not in the table\n");
+    struct sbuf longs = { 0 }, dead = { 0 }; /* cut off; half a character is a `?` */
+    for (int i = 0; i < 2; i++) {
+        sbuf_adds(&longs, i ? "x" : "");
+        sbuf_adds(&dead, i ? "!reject no_entry: 'x" : "!reject no_entry: '");
+        for (int k = 0; k < 300; k++)
+            sbuf_adds(&longs, "\xc3\xa9");
+        for (int k = 0; k < 255 - i; k++)
+            sbuf_adds(&dead, "\xc3\xa9");
+        sbuf_adds(&longs, ",1\n");
+        sbuf_adds(&dead, i ? "?\n" : "\n");
+    }
+    optest_expect(&t, sbuf_str(&longs), sbuf_str(&dead));
+    sbuf_free(&longs);
+    sbuf_free(&dead);
     t.config = "{\"table\":\"csv\",\"key\":\"k\",\"key_separator\":\",\","
                "\"columns\":{\"city\":\"string\",\"n\":\"f64\"}}";
     optest_expect(&t, "k1,0\n", "k1,0,oslo,1\n");
+}
+
+/* Equal tables are shared while they are open; the same file read otherwise is another one. */
+static void annotate_shares(void **state) {
+    (void)state;
+    struct optest one = { .op = "annotate",
+                          .in = "k:string",
+                          .files = tables,
+                          .config = "{\"table\":\"t\",\"key\":\"k\","
+                                    "\"columns\":{\"city\":\"string\",\"n\":\"f64\"}}" };
+    struct optest two = one;
+    struct optest_op held;
+    struct op_counts c;
+    assert_int_equal(optest_open(&held, &one, NULL), 0);
+    two.config = "{\"table\":\"t\",\"key\":\"k\",\"on_miss\":\"drop\","
+                 "\"columns\":{\"city\":\"string\",\"n\":\"i64\"}}";
+    char *got = optest_same(&two, "k1\nk9\nk3\n", &c);
+    assert_string_equal(got, "k1,oslo,1\nk3,rome,null\n");
+    assert_int_equal(c.filtered, 1);
+    assert_int_equal(c.passed, 2);
+    free(got);
+    two.config = "{\"table\":\"csv\",\"key\":\"k\",\"columns\":{\"all\":\"string\"}}";
+    expect_error(&two, "line 1 has 0 columns, not 1");
+    two.config = "{\"table\":\"csv\",\"key\":\"k\",\"key_separator\":\",\",\"separator\":\"|\","
+                 "\"columns\":{\"all\":\"string\"}}";
+    optest_expect(&two, "k1\n", "k1,oslo,1\n");
+    optest_close(&held);
 }
 
 static void annotate_errors(void **state) {
@@ -379,6 +506,10 @@ static void annotate_errors(void **state) {
     expect_error(&t, "must be string");
     t.config = "{\"table\":\"t\",\"key\":\"k\",\"columns\":{\"a\":\"bool\"}}";
     expect_error(&t, "not bool");
+    t.config = "{\"table\":\"latin\",\"key\":\"k\",\"columns\":{\"a\":\"string\"}}";
+    expect_error(&t, "in column 'a' is no string");
+    t.config = "{\"table\":\"t\",\"key\":\"k\",\"separator\":\"\",\"columns\":{\"a\":\"string\"}}";
+    expect_error(&t, "separator: must not be empty");
 }
 
 int main(void) {
@@ -391,7 +522,12 @@ int main(void) {
         cmocka_unit_test(join_gives_up),
         cmocka_unit_test(join_errors),
         cmocka_unit_test(join_equals_oracle),
+        cmocka_unit_test(interpolate_alternates),
+        cmocka_unit_test(interpolate_state),
+        cmocka_unit_test(join_keys),
+        cmocka_unit_test(join_later_counts),
         cmocka_unit_test(annotate_joins),
+        cmocka_unit_test(annotate_shares),
         cmocka_unit_test(annotate_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

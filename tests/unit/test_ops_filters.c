@@ -51,11 +51,35 @@ static void range_of_observations(void **state) {
     optest_expect(&t, rows,
                   "a,light,5\na,dust,10\nb,temperature,1\nc,null,77\nc,light,null\n"
                   "c,lights,4\n");
+    optest_expect(&t, "a,temperature,43.1\na,temperature,-12.5\na,light,9\na,light,5\n",
+                  "a,temperature,43.1\na,temperature,-12.5\na,light,9\na,light,5\n");
     t.config = "{\"ranges\":{\"temperature\":[-12.5,43.1],\"light\":[5,9]},\"mode\":\"null\","
                "\"name_field\":\"obs\",\"value_field\":\"value\"}";
     optest_expect(&t, rows,
                   "a,temperature,null\na,light,5\na,dust,10\nb,light,null\n"
                   "b,temperature,1\nc,null,77\nc,light,null\nc,light,null\nc,lights,4\n");
+}
+
+/* Every row passes; values stay. */
+static void range_flags_rows(void **state) {
+    (void)state;
+    struct op_counts c;
+    struct optest t = { .op = "range_filter",
+                        .in = WIDE,
+                        .config = "{\"ranges\":{\"temperature\":[-12.5,43.1],\"light\":[0,10]},"
+                                  "\"mode\":\"flag\"}" };
+    char *got = optest_same(&t, "a,43.1,0\nb,44,10\nc,1,11\nd,null,null\n", &c);
+    assert_string_equal(got, "a,43.1,0,true\nb,44,10,false\nc,1,11,false\nd,null,null,true\n");
+    assert_int_equal(c.passed, 4);
+    assert_int_equal(c.nulled, 0);
+    free(got);
+    char *schema = optest_schema(&t);
+    assert_string_equal(schema, "{source: string, temperature: f64, light: i64, in_range: bool}");
+    free(schema);
+    t.in = EXPLODED;
+    t.config = "{\"ranges\":{\"a\":[1,2]},\"mode\":\"flag\",\"flag\":\"ok\","
+               "\"name_field\":\"obs\",\"value_field\":\"value\"}";
+    optest_expect(&t, "s,a,0\ns,a,1\ns,b,0\n", "s,a,0,false\ns,a,1,true\ns,b,0,true\n");
 }
 
 /* Names of one length, in orders that make the finder guess wrong. */
@@ -147,6 +171,10 @@ static void range_errors(void **state) {
     expect_error(&t, "go together");
     t.config = "{}";
     expect_error(&t, "ranges");
+    t.config = "{\"ranges\":{\"temperature\":[0,1]},\"flag\":\"ok\"}";
+    expect_error(&t, "flag: 'flag' is for mode 'flag'");
+    t.config = "{\"ranges\":{\"temperature\":[0,1]},\"mode\":\"flag\",\"flag\":\"light\"}";
+    expect_error(&t, "flag: the input has a field 'light' already");
 }
 
 static const char *const members[] = { "members.txt", "k1:x,y\r\nk2:z\n\nk3\n:none\nk4", NULL };
@@ -170,6 +198,25 @@ static void bloom_drops_strangers(void **state) {
         "\"fields\":[\"v\"],\"false_positive\":1e-6}";
     optest_expect(&t, rows,
                   "k1,1\nk2,2\nx,null\nk3,4\nnull,null\nk4,6\nk1:x,null\nK1,null\nk1,9\n");
+    got = optest_same(&t, "x,null\nx,1\nk1,null\ny,2\n", &c);
+    assert_string_equal(got, "x,null\nx,null\nk1,null\ny,null\n");
+    assert_int_equal(c.nulled, 2); /* what was null before did not become so */
+    free(got);
+}
+
+/* Whole lines, with line ends of both kinds; empty ones and an empty text are no members. */
+static void bloom_of_lines(void **state) {
+    (void)state;
+    static const char *const files[] = { "m", "k1:x\r\n\r\n\nk2", "none", "\n", NULL };
+    struct optest t = { .op = "bloom_filter",
+                        .in = "id:string",
+                        .files = files,
+                        .config = "{\"field\":\"id\",\"members\":\"m\",\"false_positive\":1e-6}" };
+    optest_expect(&t, "k1:x\nk1\n\nk2\n x\n", "k1:x\nk2\n");
+    t.in = "id:string v:i64";
+    optest_expect(&t, ",1\nk2,2\n", "k2,2\n");
+    t.config = "{\"field\":\"id\",\"members\":\"none\",\"false_positive\":1e-6}";
+    optest_expect(&t, "a,1\nb,2\n,3\n", "");
 }
 
 static void bloom_of_numbers(void **state) {
@@ -191,6 +238,8 @@ static void bloom_of_numbers(void **state) {
     expect_error(&t, "needs 'fields'");
     t.config = "{\"field\":\"id\",\"members\":\"none\"}";
     expect_error(&t, "no file 'none'");
+    t.config = "{\"field\":\"id\",\"members\":\"m\",\"mode\":\"null\",\"fields\":[\"id\",\"id\"]}";
+    expect_error(&t, "fields/id: 'id' is listed twice");
 }
 
 /* No member is ever lost, and the measured rate of false positives stays within 10 % of the asked
@@ -230,6 +279,7 @@ int main(void) {
         cmocka_unit_test(range_equals_oracle),   cmocka_unit_test(range_of_similar_names),
         cmocka_unit_test(range_errors),          cmocka_unit_test(bloom_drops_strangers),
         cmocka_unit_test(bloom_of_numbers),      cmocka_unit_test(bloom_rate_holds),
+        cmocka_unit_test(range_flags_rows),      cmocka_unit_test(bloom_of_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

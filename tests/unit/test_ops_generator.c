@@ -154,7 +154,10 @@ static void errors(void **state) {
         { "{\"fields\":{\"a\":{\"choice\":[\"x\"],\"digits\":2}}}", "does not go with" },
         { "{\"fields\":{\"a\":{\"walk\":[0,1],\"period\":1}}}", "at least 8" },
         { "{\"fields\":{\"a\":{\"walk\":[0,1],\"nulls\":2}}}", "a share" },
-        { "{\"fields\":{\"a\":{\"time\":\"s\"}}}", "unit of 'time'" },
+        { "{\"fields\":{\"b\":{\"time\":\"ms\"},\"a\":{\"time\":\"s\"}}}",
+          "fields/a: field 'a': the unit of 'time'" },
+        { "{\"fields\":{\"a\":{}},\"first_time\":\"now\"}",
+          "first_time: 'now' is no RFC 3339 time\nfields/a: " },
         { "{\"fields\":{\"a\":{\"sequence\":0}},\"first_time\":\"yesterday\"}", "RFC 3339" },
         { "{\"fields\":{\"a\":{\"sequence\":0}},\"rate\":0}", "'rate' must be" },
     };

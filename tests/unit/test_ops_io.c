@@ -85,6 +85,31 @@ static void both_spellings_are_one(void **state) {
         free(y);
     }
 }
+/* csv_parse and senml_parse may both explode; only then `meta` means something. */
+static void exploding_tasks(void **state) {
+    (void)state;
+    static const char *const types[] = { "csv_parse", "senml_parse" };
+    for (int i = 0; i < 2; i++) {
+        char text[512];
+        snprintf(text, sizeof text,
+                 "{\"id\":\"s\",\"type\":\"source\",\"config\":{\"topic\":\"t\"}},{\"id\":\"p\","
+                 "\"type\":\"%s\",\"config\":{" SCHEMA ",\"emit\":\"explode\",\"meta\":"
+                 "[\"timestamp\"]},\"inputs\":[\"s\"]}" OUT,
+                 types[i]);
+        char *have = stages(text);
+        const char *last = strstr(have, " time{");
+        assert_non_null(last);
+        assert_non_null(strstr(last, "} explode{\"meta\":[\"timestamp\"]} encode_json"));
+        free(have);
+        snprintf(text, sizeof text,
+                 "{\"id\":\"s\",\"type\":\"source\",\"config\":{\"topic\":\"t\"}},{\"id\":\"p\","
+                 "\"type\":\"%s\",\"config\":{" SCHEMA ",\"meta\":[\"a\"]},\"inputs\":[\"s\"]}" OUT,
+                 types[i]);
+        have = stages(text);
+        assert_string_equal(have, "/tasks/1/config/meta: meta belongs to \"emit\": \"explode\"");
+        free(have);
+    }
+}
 static void lowering(void **state) {
     (void)state;
     static const struct {
@@ -591,6 +616,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_spellings_are_one),
         cmocka_unit_test(lowering),
+        cmocka_unit_test(exploding_tasks),
         cmocka_unit_test(one_bad_record_costs_one),
         cmocka_unit_test(decode_stage_rules),
         cmocka_unit_test(event_time),

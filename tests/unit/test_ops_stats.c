@@ -216,6 +216,18 @@ static void kalman_rows(void **state) {
     t.config = "{\"fields\":[\"v\"],\"process_noise\":1,\"sensor_noise\":1,\"estimated_error\":0}";
     optest_expect(&t, "a,1,-1.7e308\na,1,1.7e308\na,1,-8.5e307\n", /* the second step overflows */
                   "a,1,-8.5e307\na,1,null\na,1,-8.5e307\n");
+    struct op_counts c;
+    free(optest_same(&t, "a,1,-1.7e308\na,1,1.7e308\na,1,null\n", &c));
+    assert_int_equal(c.nulled, 1);
+    t.in = "k:string v:f64 w:f64";
+    t.config = "{\"fields\":[\"w\",\"v\"],\"process_noise\":1,\"sensor_noise\":1,"
+               "\"estimated_error\":0}"; /* fields have filters of their own */
+    optest_expect(&t, "a,2,null\na,null,4\na,4,8\n", "a,1,null\na,null,2\na,2.8,5.6\n");
+    t.by = NULL;
+    optest_expect(&t, "a,2,0\nb,4,0\n", "a,1,0\nb,2.8,0\n");
+    t.by = "v";
+    expect_error(&t, "fields/v: 'v' is a grouping key");
+    t.by = "k";
     t.config = "{\"fields\":[\"k\"]}";
     expect_error(&t, "must be i64 or f64");
     t.config = "{\"fields\":[]}";
@@ -241,6 +253,12 @@ static void block_rows(void **state) {
     expect_error(&t, "two fields 'k'");
     t.config = "{\"fields\":[\"v\",\"w\"],\"window\":100000}";
     expect_error(&t, "KiB of state");
+    t.config = "{\"fields\":[\"v\",\"v\"]}";
+    expect_error(&t, "fields/v: the output would have two fields 'v'");
+    t.config = "{\"fields\":[\"v\"],\"window\":2}"; /* several grouping fields, null among them */
+    t.by = "k w";
+    optest_expect(&t, "a,1,1,p\na,2,null,p\na,3,2,p\na,4,null,p\na,5,1,p\n", "a,null,3\na,1,3\n");
+    assert_true(optest_state(&t, "a,1,1,p\na,2,1,p\n") == 0); /* a full window leaves nothing */
 }
 
 /* Means of random keys and windows against sums taken in long double (exact for these values). */
@@ -284,9 +302,19 @@ static void regression_rows(void **state) {
                         .config = "{\"field\":\"v\",\"train\":3,\"predict\":2,\"prefix\":\"p\"}" };
     optest_expect(&t, "a,1\na,3\nb,9\na,5\na,7\na,null\na,0\n",
                   "a,7,9,11\na,null,9,11\na,0,-1,-3.5\n");
+    /* what lies before the window does not matter any more */
+    assert_true(optest_state(&t, "a,1\na,3\na,5\na,7\na,9\n") ==
+                optest_state(&t, "a,0\na,5\na,null\na,7\na,9\n"));
     char *schema = optest_schema(&t);
     assert_string_equal(schema, "{k: string, v: i64, p1: f64, p2: f64}");
     free(schema);
+    t.in = "k:string v:f64";
+    struct op_counts c;
+    char *got = optest_same(&t, "a,0\na,-1e308\na,0\na,1.6e308\n", &c);
+    assert_string_equal(got, "a,1.6e308,null,null\n"); /* 2.2e308 and more */
+    assert_int_equal(c.nulled, 2);
+    assert_int_equal(c.absorbed, 3);
+    free(got);
     t.config = "{\"field\":\"v\",\"prefix\":\"\",\"train\":1}";
     expect_error(&t, "between 2 and");
     t.in = "k:string v1:i64";
