@@ -169,7 +169,7 @@ static void meta_put(struct task *t, uint16_t key, int64_t value, uint64_t seq) 
 
 struct align *align_new(struct task *t, bool restore) {
     struct align *al = calloc(1, sizeof *al);
-    size_t n = (size_t)t->def->nlinks;
+    size_t n = (size_t)t->nlinks;
     if (!al || !(al->link = calloc(n, sizeof *al->link)) ||
         !(al->first = calloc(n, sizeof *al->first)))
         abort();
@@ -202,7 +202,7 @@ void align_rebuild(struct task *t) {
     al->n = 0;
     al->next = 0;
     al->bytes = 0;
-    for (int i = 0; i < t->def->nlinks; i++)
+    for (int i = 0; i < t->nlinks; i++)
         al->link[i] = (struct align_link){ .wm = al->first[i] };
     while (state_next(t->table[TABLE_ALIGN_META], &it, &key, &klen, &value, &vlen)) {
         struct meta m;
@@ -215,7 +215,7 @@ void align_rebuild(struct task *t) {
             al->link[k] = (struct align_link){ m.value, m.seq };
     }
     /* Undone with the epoch of its graft: what the parents had reached goes into the next one. */
-    for (int i = 0; i < t->def->nlinks; i++)
+    for (int i = 0; i < t->nlinks; i++)
         if (al->link[i].wm == al->first[i] && al->first[i] != TIME_MIN)
             meta_put(t, (uint16_t)i, al->link[i].wm, al->link[i].seq);
     it = 0;
@@ -236,7 +236,7 @@ bool align_full(const struct task *t, const struct task *source) {
     if (al->bytes < t->ex->conf.align_bytes)
         return false;
     int64_t min = TIME_MAX, own = TIME_MIN;
-    for (int i = 0; i < t->def->nlinks; i++) {
+    for (int i = 0; i < t->nlinks; i++) {
         const struct task *from = t->in[i].from->origin;
         int64_t wm = al->link[i].wm;
         min = wm < min ? wm : min;
@@ -252,7 +252,7 @@ void align_stats(const struct task *t, struct task_stats *s) {
     if (al->bytes < t->ex->conf.align_bytes)
         return;
     int behind = 0;
-    for (int i = 1; i < t->def->nlinks; i++)
+    for (int i = 1; i < t->nlinks; i++)
         if (al->link[i].wm < al->link[behind].wm)
             behind = i;
     const struct task_def *d = t->in[behind].from->origin->def;
@@ -372,7 +372,7 @@ void align_run(struct task *t) {
     struct align *al = t->align;
     struct sbuf o = { 0 };
     int64_t min = TIME_MAX;
-    for (int i = 0; i < t->def->nlinks; i++) {
+    for (int i = 0; i < t->nlinks; i++) {
         struct link *l = &t->in[i];
         for (uint32_t k = 0; k < l->q.n; k++)
             align_take(t, (uint32_t)i, l->q.v[k], &o);

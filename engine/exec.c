@@ -22,6 +22,10 @@ struct exec *exec_new(const struct exec_conf *conf) {
     return ex;
 }
 
+uint32_t exec_partition(const struct exec *ex) {
+    return ex->conf.partition;
+}
+
 struct undo *exec_undo(struct exec *ex) {
     return ex->undo;
 }
@@ -130,7 +134,7 @@ static void exec_reach(struct exec *ex, struct task *t) {
     for (uint32_t s = 0; s < ex->nsources; s++) {
         struct task *src = ex->source[s];
         bool below = false;
-        for (int i = 0; i < t->def->nlinks && !below; i++) {
+        for (int i = 0; i < t->nlinks && !below; i++) {
             struct task *from = t->in[i].from;
             below = from->origin->align ? source_reaches(src, from) : from->origin == src;
         }
@@ -153,13 +157,14 @@ static int64_t origin_next(const struct task *t) {
 
 static int task_link(struct exec *ex, struct task *t, bool restore, struct err *e) {
     const struct task_def *d = t->def;
-    t->in = calloc((size_t)(d->nlinks ? d->nlinks : 1), sizeof *t->in);
+    t->nlinks = d->op->flags & OP_SOURCE ? 0 : d->nlinks; /* an exchange's reader: see task.h */
+    t->in = calloc((size_t)(t->nlinks ? t->nlinks : 1), sizeof *t->in);
     if (!t->in)
         abort();
     t->origin = t;
     t->out_wm = TIME_MIN;
     bool several = false;
-    for (int i = 0; i < d->nlinks; i++) {
+    for (int i = 0; i < t->nlinks; i++) {
         struct task *from = exec_find(ex, d->links[i].from);
         if (!from)
             return err_set(e, ERR_SYSTEM, "plan links task %s to unknown instance %llu", d->label,
@@ -175,9 +180,9 @@ static int task_link(struct exec *ex, struct task *t, bool restore, struct err *
     }
     if (several)
         align_new(t, restore);
-    else if (d->nlinks)
+    else if (t->nlinks)
         t->origin = t->in[0].from->origin;
-    t->history_from = restore || !d->nlinks ? -1 : t->in[0].since;
+    t->history_from = restore || !t->nlinks ? -1 : t->in[0].since;
     return 0;
 }
 
@@ -225,7 +230,7 @@ static int exec_add_task(struct exec *ex, const struct task_def *d, bool restore
         task_free(t);
         return rc;
     }
-    for (int i = 0; i < d->nlinks; i++) {
+    for (int i = 0; i < t->nlinks; i++) {
         struct link *l = &t->in[i];
         assert(l->from); /* task_link succeeded */
         l->next = l->from->out;
@@ -287,7 +292,7 @@ static void exec_sweep(struct exec *ex, bool (*dead)(const struct task *, uint64
     }
     ex->ntasks = k;
     while (g-- > 0) { /* children first */
-        for (int i = 0; i < gone[g]->def->nlinks; i++)
+        for (int i = 0; i < gone[g]->nlinks; i++)
             unlink_out(&gone[g]->in[i]);
         ex->naligns -= gone[g]->align != NULL;
         uint64_t instance = gone[g]->def->instance;
@@ -335,7 +340,7 @@ int exec_apply(struct exec *ex, const struct change *ch, bool restore, struct er
         struct task *t = exec_find(ex, ch->remove[i]);
         assert(t);
         t->removed_by = ch->version;
-        for (int k = 0; k < t->def->nlinks; k++)
+        for (int k = 0; k < t->nlinks; k++)
             t->in[k].until = origin_next(t->in[k].from);
     }
     if (rc < 0)
@@ -357,7 +362,7 @@ void exec_take_back(struct exec *ex, const struct change *ch) {
     for (int i = 0; i < ch->nremove; i++) {
         struct task *t = exec_find(ex, ch->remove[i]);
         t->removed_by = 0;
-        for (int k = 0; k < t->def->nlinks; k++)
+        for (int k = 0; k < t->nlinks; k++)
             t->in[k].until = INT64_MAX;
     }
     for (int i = 0; i < ch->nupdate; i++) {
@@ -496,9 +501,39 @@ static const char *source_topic(const struct task *t) {
     return op_config_text(t->def->op, t->def->config, "topic");
 }
 
+static struct origin *tick_origin(struct exec *ex, struct task *source, int64_t off, uint32_t n) {
+    struct origin *o = ARENA_NEW(&ex->arena, struct origin);
+    *o = (struct origin){ .id = source->def->instance,
+                          .name = source_topic(source),
+                          .partition = ex->conf.partition,
+                          .n = n,
+                          .off0 = off,
+                          .wm_before = TIME_MIN };
+    return o;
+}
+
+/* Records of several rows each: the source unpacks them itself. */
+static void tick_records(struct exec *ex, struct task *source, const struct log_rows *rows,
+                         int64_t off) {
+    struct origin *o = tick_origin(ex, source, off, rows->n);
+    uint64_t before = source->counts.out;
+    tick_begin(ex, source, o);
+    source->def->op->records(source->self, &source->ctx, rows, off, o);
+    source->counts.in += source->counts.out - before;
+    source->counts.passed += source->counts.out - before;
+    source->batches++;
+    task_out_wm(source);
+    task_seek(source, off + rows->n);
+    tick_run(ex, source);
+}
+
 void exec_tick(struct exec *ex, struct task *source, const struct log_rows *rows, int64_t off) {
     struct arena *a = &ex->arena;
     uint32_t n = rows->n;
+    if (source->def->op->records) {
+        tick_records(ex, source, rows, off);
+        return;
+    }
     struct span *v = ARENA_ARRAY(a, struct span, n);
     int64_t *times = ARENA_ARRAY(a, int64_t, n);
     uint64_t *nulls = NULL;
@@ -517,14 +552,9 @@ void exec_tick(struct exec *ex, struct task *source, const struct log_rows *rows
     struct column *col = ARENA_NEW(a, struct column);
     col->str = v;
     col->nulls = nulls;
-    struct origin *o = ARENA_NEW(a, struct origin);
-    *o = (struct origin){ .id = source->def->instance,
-                          .name = source_topic(source),
-                          .n = n,
-                          .off0 = off,
-                          .raw = v,
-                          .log_time = times,
-                          .wm_before = TIME_MIN };
+    struct origin *o = tick_origin(ex, source, off, n);
+    o->raw = v;
+    o->log_time = times;
     struct batch *b = ARENA_NEW(a, struct batch);
     *b = (struct batch){
         .schema = source->def->out[0], .cols = col, .rows = n, .n = n, .off0 = off
@@ -533,16 +563,11 @@ void exec_tick(struct exec *ex, struct task *source, const struct log_rows *rows
 }
 
 void exec_finish(struct exec *ex, struct task *source) {
-    struct origin *o = ARENA_NEW(&ex->arena, struct origin);
     int64_t *wm = ARENA_ARRAY(&ex->arena, int64_t, 1);
     *wm = TIME_MAX;
     ex->end_off = source->position;
-    *o = (struct origin){ .id = source->def->instance,
-                          .name = source_topic(source),
-                          .n = 1,
-                          .off0 = ex->end_off,
-                          .wm = wm,
-                          .wm_before = TIME_MIN };
+    struct origin *o = tick_origin(ex, source, ex->end_off, 1);
+    o->wm = wm;
     ex->ending = true;
     tick_begin(ex, source, o);
     tick_run(ex, source);
@@ -550,7 +575,7 @@ void exec_finish(struct exec *ex, struct task *source) {
 }
 
 static void links_open(struct task *t, int64_t until) {
-    for (int k = 0; k < t->def->nlinks; k++)
+    for (int k = 0; k < t->nlinks; k++)
         t->in[k].until = until;
 }
 
@@ -561,6 +586,7 @@ static void look_ended(struct exec *ex, struct task *from) {
     struct task *origin = from->origin;
     *o = (struct origin){ .id = origin->def->instance,
                           .name = origin->align ? NULL : source_topic(origin),
+                          .partition = ex->conf.partition,
                           .wm_before = from->out_wm };
     from->tick = ex->tick;
     from->ctx.out_origin = o;
@@ -580,7 +606,7 @@ void exec_drain(struct exec *ex, const struct change *ch) {
     for (int i = 0; i < n; i++)
         links_open(gone[i], INT64_MAX);
     for (int i = 0; i < n; i++) {
-        for (int k = 0; k < gone[i]->def->nlinks; k++) {
+        for (int k = 0; k < gone[i]->nlinks; k++) {
             struct task *from = gone[i]->in[k].from;
             if (from->tick == ex->tick)
                 continue;
@@ -593,7 +619,7 @@ void exec_drain(struct exec *ex, const struct change *ch) {
     }
     ex->ending = false;
     for (int i = 0; i < n; i++)
-        for (int k = 0; k < gone[i]->def->nlinks; k++)
+        for (int k = 0; k < gone[i]->nlinks; k++)
             gone[i]->in[k].until = origin_next(gone[i]->in[k].from);
     arena_reset(a);
 }

@@ -1,4 +1,4 @@
-/* The running graph of one executor and its ticks. A source hands in a batch, every task below it
+/* The running graph of one partition and its ticks. A source hands in a batch, every task below it
  * runs once in topological order, outputs go to sinks, the tick's arena is reset. No log, no
  * threads, no clock: executor.h drives it. One thread.
  *
@@ -21,6 +21,7 @@ enum {                     /* engine tables beside the operator's own (STATE_TAB
 };
 
 struct exec_conf {
+    uint32_t partition;  /* of the source topics; part of the positions of rows */
     uint32_t batch_rows; /* rows a tick at most, 1..BATCH_ROWS; 0: BATCH_ROWS */
     int64_t align_bytes; /* a merging task buffers at most this much; 0: 256 MiB */
     /* Rows that reached a sink task; borrowed for the call. */
@@ -32,6 +33,7 @@ struct exec_conf {
 
 struct exec *exec_new(const struct exec_conf *conf);
 void exec_free(struct exec *ex);
+uint32_t exec_partition(const struct exec *ex);
 struct undo *exec_undo(struct exec *ex);
 
 /* Opens and links the tasks of a change (parents first); on failure nothing is added. New tasks see

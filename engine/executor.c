@@ -1,22 +1,18 @@
 #include "engine/clock.h"
-#include "engine/port.h"
+#include "engine/lane.h"
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <uv.h>
 
-enum { RETRY_MS_FIRST = 100, RETRY_MS_LAST = 5000, STATE_KEY_HEAD = 10 };
+enum { RETRY_MS_FIRST = 100, RETRY_MS_LAST = 5000, STATE_KEY_HEAD = 12 };
 
 struct executor {
     struct executor_conf conf;
-    struct exec *ex;
-    struct ports ports;
-    /* the running epoch */
-    struct log_epoch *epoch;
+    struct lanes lanes;
+    /* the running epoch, beside its parts in the lanes */
     bool dirty;
-    bool overflow; /* something did not fit into it */
     int64_t opened_ns;
-    struct log_buf *dead;
     struct executor_change *waiting; /* not applied yet, oldest first */
     struct executor_change *changes; /* of the running epoch, oldest first */
     /* the committing epoch */
@@ -25,7 +21,6 @@ struct executor {
     void (*freed)(void *arg, uint64_t instance);
     void *freed_arg;
     int64_t retry_at_ns, retry_ms;
-    int64_t next_due_ns;          /* of the generators, when none had a row now */
     struct sbuf graves;           /* keys to remove: u32 length, bytes */
     size_t grave_at, graves_done; /* up to where they are in an epoch, in a committed one */
     bool inject_abort;
@@ -62,11 +57,9 @@ static int64_t now_ns(void) {
     return clock_mono_ns();
 }
 
-static void epoch_open(struct executor *x) {
-    if (x->epoch)
-        return;
-    x->epoch = log_epoch_begin(x->conf.log);
-    x->opened_ns = now_ns();
+/* Where plan records and removed keys of the running epoch go. */
+static struct log_epoch *own_epoch(struct executor *x) {
+    return lane_epoch(&x->lanes.lane[0]);
 }
 
 static void wake_loop(struct executor *x) {
@@ -87,23 +80,26 @@ static void on_commit(void *arg, enum log_outcome outcome, uint64_t no, const st
     uv_mutex_unlock(&x->mutex);
 }
 
-static void state_key(char *out, uint64_t instance, int table) {
+static void state_key(char *out, uint64_t instance, uint32_t partition, int table) {
     out[0] = 'S';
     for (int i = 0; i < 8; i++)
         out[1 + i] = (char)(instance >> (56 - 8 * i));
-    out[9] = (char)table;
+    out[9] = (char)(partition >> 8);
+    out[10] = (char)partition;
+    out[11] = (char)table;
 }
 
 static void put_state(void *arg, uint64_t instance, int table, const void *key, uint32_t klen,
                       const void *value, uint32_t vlen) {
-    struct executor *x = arg;
+    struct shard *sh = arg;
     char buf[256], *k = buf;
     if (STATE_KEY_HEAD + klen > sizeof buf && !(k = malloc(STATE_KEY_HEAD + klen)))
         abort();
-    state_key(k, instance, table);
+    state_key(k, instance, sh->no, table);
     if (klen)
         memcpy(k + STATE_KEY_HEAD, key, klen);
-    x->overflow |= log_epoch_state(x->epoch, k, STATE_KEY_HEAD + klen, value, vlen) < 0;
+    sh->lane->overflow |=
+        log_epoch_state(lane_epoch(sh->lane), k, STATE_KEY_HEAD + klen, value, vlen) < 0;
     if (k != buf)
         free(k);
 }
@@ -112,18 +108,10 @@ static void put_graves(struct executor *x) {
     for (int n = 0; n < EXECUTOR_TOMBSTONES && x->grave_at < x->graves.len; n++) {
         uint32_t len;
         memcpy(&len, x->graves.p + x->grave_at, 4);
-        x->overflow |= log_epoch_state(x->epoch, x->graves.p + x->grave_at + 4, len, NULL, 0) < 0;
+        x->lanes.lane[0].overflow |=
+            log_epoch_state(own_epoch(x), x->graves.p + x->grave_at + 4, len, NULL, 0) < 0;
         x->grave_at += 4 + (size_t)len;
     }
-}
-
-static void put_dead(struct executor *x) {
-    if (!x->dead)
-        return;
-    log_buf_seal(x->dead);
-    x->overflow |= log_epoch_append(x->epoch, EXECUTOR_DLQ, 0, x->dead, clock_wall_ms(), NULL) < 0;
-    log_buf_unref(x->dead);
-    x->dead = NULL;
 }
 
 static void changes_append(struct executor_change **list, struct executor_change *c) {
@@ -147,22 +135,27 @@ static void fail(struct executor *x, const struct err *e) {
     uv_mutex_unlock(&x->mutex);
 }
 
+static void epochs_push(struct executor *x) {
+    for (uint32_t i = 0; i < x->lanes.nshards; i++) {
+        struct exec *ex = x->lanes.shard[i]->ex;
+        undo_push(exec_undo(ex));
+        exec_epoch_push(ex);
+    }
+}
+
 static void epoch_close(struct executor *x) {
     struct err e = ERR_INIT;
-    epoch_open(x);
-    put_dead(x);
-    if (ports_close_epoch(&x->ports, &e) < 0) {
-        undo_push(exec_undo(x->ex));
-        exec_epoch_push(x->ex);
+    struct lanes *ls = &x->lanes;
+    own_epoch(x);
+    put_graves(x);
+    if (lanes_close_epoch(ls, put_state, &e) < 0) {
+        epochs_push(x);
         x->committing = true;
         on_commit(x, LOG_ABORTED, 0, &e);
         return;
     }
-    undo_collect(exec_undo(x->ex), put_state, x);
-    exec_counts(x->ex, put_state, x);
-    put_graves(x);
-    if (x->overflow) { /* a second run would make the same epoch: better to stop than to lose rows
-                        */
+    if (ls->lane[0].overflow) { /* a second run would make the same epoch: better to stop than to
+                                 * lose rows */
         err_set(&e, ERR_SYSTEM,
                 "rows and state of one epoch are more than %d MiB: a task puts out or changes too "
                 "much at once, such as a window with very many groups",
@@ -170,15 +163,17 @@ static void epoch_close(struct executor *x) {
         fail(x, &e);
         return;
     }
-    undo_push(exec_undo(x->ex));
-    exec_epoch_push(x->ex);
-    ports_push(&x->ports);
+    epochs_push(x);
+    for (uint32_t i = 0; i < ls->nshards; i++)
+        ports_push(&ls->shard[i]->ports);
     x->committing = true;
     x->committing_changes = x->changes;
     x->changes = NULL;
     x->dirty = false;
-    struct log_epoch *ep = x->epoch;
-    x->epoch = NULL;
+    struct log_epoch *ep = own_epoch(x);
+    ls->lane[0].epoch = NULL;
+    for (uint32_t i = 0; i < ls->n; i++)
+        ls->lane[i].dirty = false;
     if (x->inject_abort) {
         x->inject_abort = false;
         log_epoch_drop(ep);
@@ -189,32 +184,22 @@ static void epoch_close(struct executor *x) {
     log_commit(ep, on_commit, x);
 }
 
-static void on_sink(void *arg, struct task *t, const struct batch *b) {
-    struct executor *x = arg;
-    x->overflow |= ports_sink(t, b, x->epoch) < 0;
-}
-
-static void on_dead(void *arg, struct task *t, const char *key, const char *json, size_t len) {
-    struct executor *x = arg;
-    (void)t;
-    if (!x->dead)
-        x->dead = log_buf_new();
-    memcpy(log_buf_room(x->dead, len), json, len);
-    log_buf_end(x->dead, len);
-    log_buf_key(x->dead, key, strlen(key), false);
-    if (x->dead->values_len >= LOG_BUF_BYTES)
-        put_dead(x);
-}
-
 /* ---- outcomes ---- */
 
-static void bury(struct executor *x, uint64_t instance, int table, const void *key, uint32_t klen) {
+struct burial {
+    struct executor *x;
+    uint32_t partition;
+};
+
+static void bury(const struct burial *b, uint64_t instance, int table, const void *key,
+                 uint32_t klen) {
+    struct sbuf *graves = &b->x->graves;
     char head[STATE_KEY_HEAD];
     uint32_t len = STATE_KEY_HEAD + klen;
-    state_key(head, instance, table);
-    sbuf_add(&x->graves, &len, 4);
-    sbuf_add(&x->graves, head, sizeof head);
-    sbuf_add(&x->graves, key, klen);
+    state_key(head, instance, b->partition, table);
+    sbuf_add(graves, &len, 4);
+    sbuf_add(graves, head, sizeof head);
+    sbuf_add(graves, key, klen);
 }
 
 static void bury_table(void *arg, uint64_t instance, int table, struct state *s) {
@@ -231,25 +216,33 @@ static void on_freed(void *arg, uint64_t instance) {
         x->freed(x->freed_arg, instance);
 }
 
+/* Partition 0 last: with it an instance is gone everywhere. */
 static void free_removed(struct executor *x, const struct executor_change *c) {
-    for (int i = 0; i < c->change.nremove; i++) {
-        struct task *t = exec_find(x->ex, c->change.remove[i]);
-        if (!t)
-            continue;
-        ports_unbind(&x->ports, t);
-        if (task_counted(t))
-            bury(x, c->change.remove[i], TABLE_COUNTS, "", 0);
-    }
-    exec_tables(x->ex, c->change.version, bury_table, x);
     x->freed = c->freed;
     x->freed_arg = c->arg;
-    exec_free_removed(x->ex, c->change.version, on_freed, x);
+    for (uint32_t s = x->lanes.nshards; s-- > 0;) {
+        struct shard *sh = x->lanes.shard[s];
+        struct burial b = { x, s };
+        for (int i = 0; i < c->change.nremove; i++) {
+            struct task *t = exec_find(sh->ex, c->change.remove[i]);
+            if (!t)
+                continue;
+            ports_unbind(&sh->ports, t);
+            if (task_counted(t))
+                bury(&b, c->change.remove[i], TABLE_COUNTS, "", 0);
+        }
+        exec_tables(sh->ex, c->change.version, bury_table, &b);
+        exec_free_removed(sh->ex, c->change.version, s == 0 ? on_freed : NULL, x);
+    }
 }
 
 static void epoch_committed(struct executor *x) {
-    undo_commit(exec_undo(x->ex));
-    exec_epoch_commit(x->ex);
-    ports_commit(&x->ports);
+    for (uint32_t i = 0; i < x->lanes.nshards; i++) {
+        struct shard *sh = x->lanes.shard[i];
+        undo_commit(exec_undo(sh->ex));
+        exec_epoch_commit(sh->ex);
+        ports_commit(&sh->ports);
+    }
     x->committing = false;
     x->retry_ms = 0;
     if (x->grave_at == x->graves.len)
@@ -264,20 +257,26 @@ static void epoch_committed(struct executor *x) {
     }
 }
 
+static void change_drain(struct executor *x, const struct executor_change *c) {
+    struct arena a = { 0 };
+    for (uint32_t i = 0; i < x->lanes.nshards; i++) {
+        struct change ch = shard_change(x->lanes.shard[i], &c->change, &a);
+        exec_drain(x->lanes.shard[i]->ex, &ch);
+    }
+    arena_free(&a);
+}
+
 /* Both open epochs are taken back; sources return to where the last commit left them. Changes stay
  * in the graph: their cuts make the second run give the same rows to the same readers. */
 static void epoch_abort(struct executor *x) {
-    exec_epoch_abort(x->ex);
-    undo_abort(exec_undo(x->ex));
-    exec_rebuild(x->ex);
-    if (x->epoch)
-        log_epoch_drop(x->epoch);
-    x->epoch = NULL;
-    if (x->dead)
-        log_buf_unref(x->dead);
-    x->dead = NULL;
-    x->committing = false;
-    x->dirty = x->overflow = false;
+    for (uint32_t i = 0; i < x->lanes.nshards; i++) {
+        struct exec *ex = x->lanes.shard[i]->ex;
+        exec_epoch_abort(ex);
+        undo_abort(exec_undo(ex));
+        exec_rebuild(ex);
+    }
+    lanes_drop_epoch(&x->lanes);
+    x->committing = x->dirty = false;
     x->grave_at = x->graves_done;
     struct executor_change *c = x->committing_changes, *next;
     if (c) {
@@ -288,14 +287,14 @@ static void epoch_abort(struct executor *x) {
         x->changes = x->committing_changes;
         x->committing_changes = NULL;
     }
-    ports_abort(&x->ports);
+    for (uint32_t i = 0; i < x->lanes.nshards; i++)
+        ports_abort(&x->lanes.shard[i]->ports);
     for (c = x->changes; c; c = next) { /* their records go into the next epoch again */
         next = c->next;
-        epoch_open(x);
         if (c->change.drain)
-            exec_drain(x->ex, &c->change);
+            change_drain(x, c);
         if (c->record)
-            c->record(c->arg, x->ex, x->epoch);
+            c->record(c->arg, x->lanes.shard[0]->ex, own_epoch(x));
         x->dirty = true;
     }
 }
@@ -342,49 +341,83 @@ static bool take_outcome(struct executor *x) {
 
 /* ---- commands ---- */
 
-static void change_undo_bind(struct executor *x, const struct change *ch) {
+static void change_undo_bind(struct shard *sh, const struct change *ch) {
     for (int i = 0; i < ch->nadd; i++) {
-        struct task *t = exec_find(x->ex, ch->add[i]->instance);
+        struct task *t = exec_find(sh->ex, ch->add[i]->instance);
         if (t)
-            ports_unbind(&x->ports, t);
+            ports_unbind(&sh->ports, t);
     }
 }
 
-static int change_bind(struct executor *x, const struct change *ch, bool restore, struct err *e) {
+static int change_bind(struct shard *sh, const struct change *ch, bool restore, struct err *e) {
     for (int i = 0; i < ch->nadd; i++) {
-        struct task *t = exec_find(x->ex, ch->add[i]->instance);
-        int rc = ports_bind(&x->ports, t, restore, e);
+        struct task *t = exec_find(sh->ex, ch->add[i]->instance);
+        int rc = ports_bind(&sh->ports, t, restore, e);
         if (rc < 0)
             return rc;
     }
     return 0;
 }
 
+/* On one shard: all of it or nothing. */
+static int shard_apply(struct shard *sh, const struct change *ch, struct err *e) {
+    int rc = exec_apply(sh->ex, ch, false, e);
+    if (rc == 0 && (rc = change_bind(sh, ch, false, e)) < 0) {
+        change_undo_bind(sh, ch);
+        exec_take_back(sh->ex, ch);
+    }
+    return rc;
+}
+
+static uint32_t change_parts(const struct change *ch) {
+    uint32_t n = 1;
+    for (int i = 0; i < ch->nadd; i++)
+        if (task_parts(ch->add[i]) > n)
+            n = task_parts(ch->add[i]);
+    return n;
+}
+
 static void change_apply(struct executor *x, struct executor_change *c) {
     struct err e = ERR_INIT;
-    epoch_open(x); /* draining tasks write already */
-    int rc = exec_apply(x->ex, &c->change, false, &e);
-    if (rc == 0 && (rc = change_bind(x, &c->change, false, &e)) < 0) {
-        change_undo_bind(x, &c->change);
-        exec_take_back(x->ex, &c->change);
+    struct arena a = { 0 };
+    struct lanes *ls = &x->lanes;
+    lanes_grow(ls, change_parts(&c->change));
+    int rc = 0;
+    for (uint32_t i = 0; i < ls->nshards && rc == 0; i++) {
+        struct change ch = shard_change(ls->shard[i], &c->change, &a);
+        rc = shard_apply(ls->shard[i], &ch, &e);
+        for (uint32_t k = i; rc < 0 && k-- > 0;) {
+            ch = shard_change(ls->shard[k], &c->change, &a);
+            change_undo_bind(ls->shard[k], &ch);
+            exec_take_back(ls->shard[k]->ex, &ch);
+        }
     }
+    arena_free(&a);
     if (rc < 0) {
         c->done(c->arg, rc, &e);
         return;
     }
     c->next = NULL;
     changes_append(&x->changes, c);
-    ports_cut(&x->ports);
-    epoch_open(x);
+    for (uint32_t i = 0; i < ls->nshards; i++)
+        ports_cut(&ls->shard[i]->ports);
+    lanes_rouse(ls);
     if (c->record)
-        c->record(c->arg, x->ex, x->epoch);
+        c->record(c->arg, ls->shard[0]->ex, own_epoch(x));
     x->dirty = true;
 }
 
 /* A draining change is the first thing of its epoch, with no other in flight: an abort then takes
- * the graph back to exactly its cut, where it is drained again. */
+ * the graph back to exactly its cut, where it is drained again. A change that needs more shards
+ * waits in the same way: they begin without an open epoch. */
 static bool change_must_wait(const struct executor *x) {
-    return x->waiting && x->waiting->change.drain && (x->committing || x->dirty);
+    return x->waiting && (x->committing || x->dirty) &&
+           (x->waiting->change.drain || change_parts(&x->waiting->change) > x->lanes.nshards);
+}
+
+static void visit_all(struct executor *x, void (*fn)(void *, struct exec *), void *arg) {
+    for (uint32_t i = 0; i < x->lanes.nshards; i++)
+        fn(arg, x->lanes.shard[i]->ex);
 }
 
 static bool take_changes(struct executor *x) {
@@ -411,7 +444,7 @@ static bool take_visits(struct executor *x) {
     bool any = v != NULL;
     for (struct visit *next; v; v = next) {
         next = v->next;
-        v->fn(v->arg, x->ex);
+        visit_all(x, v->fn, v->arg);
         uv_mutex_lock(&x->mutex);
         v->done = true;
         uv_cond_broadcast(&x->cond);
@@ -421,54 +454,6 @@ static bool take_visits(struct executor *x) {
 }
 
 /* ---- the loop ---- */
-
-/* Rows of a generator that are due. After a restart it goes on from its position at its rate: what
- * would have been due meanwhile is not made up for. */
-static bool maker_tick(struct executor *x, struct port *p) {
-    const struct task_def *d = task_def(p->task);
-    double rate = d->op->rate ? d->op->rate(d->config) : 0;
-    uint32_t n = x->conf.batch_rows;
-    if (rate > 0) {
-        int64_t at = task_position(p->task), now = now_ns();
-        if (p->base_ns == 0)
-            p->base_ns = now - (int64_t)((double)at / rate * 1e9);
-        double due = (double)(now - p->base_ns) * rate / 1e9 + 1 - (double)at;
-        n = due < 1 ? 0 : due < n ? (uint32_t)due : n;
-        int64_t next = p->base_ns + (int64_t)((double)(at + n) / rate * 1e9);
-        if (next < x->next_due_ns)
-            x->next_due_ns = next;
-    }
-    if (n == 0)
-        return false;
-    epoch_open(x);
-    n = exec_tick_pull(x->ex, p->task, n);
-    x->dirty |= n > 0;
-    return n > 0;
-}
-
-/* `redo`: the source was here before the abort, so a full buffer of a merging task that paused it
- * then did not need these rows; waiting for it now could wait for ever. */
-static bool source_tick(struct executor *x, struct port *p, bool redo) {
-    struct log_rows rows;
-    struct err e = ERR_INIT;
-    int64_t off;
-    if (p->failed || (!redo && exec_paused(x->ex, p->task)))
-        return false;
-    if (p->kind == PORT_MAKER)
-        return maker_tick(x, p);
-    int n = log_read(p->reader, x->conf.batch_rows, &rows, &off, &e);
-    if (n == 0)
-        return false;
-    if (n < 0) {
-        p->failed = true;
-        p->err = e;
-        return false;
-    }
-    epoch_open(x);
-    exec_tick(x->ex, p->task, &rows, off);
-    x->dirty = true;
-    return true;
-}
 
 bool executor_step(struct executor *x) {
     if (x->health.failed)
@@ -480,25 +465,24 @@ bool executor_step(struct executor *x) {
     if (x->retry_at_ns > now_ns())
         return worked;
     worked |= take_changes(x);
-    bool read = false;
-    size_t held = x->epoch ? log_epoch_bytes(x->epoch) : 0;
-    bool wait = change_must_wait(x);
-    x->next_due_ns = INT64_MAX;
+    struct lanes *ls = &x->lanes;
+    bool read = false, wait = change_must_wait(x);
     /* Run again after an abort: on to the cut of every change in it, whatever else waits. Who stops
      * takes in nothing else: a source that never runs dry must not hold it up. */
-    bool behind = x->changes && ports_behind(&x->ports);
-    if (behind || (held < EXECUTOR_HOLD_BYTES && !wait && !stopping(x)))
-        for (struct port *p = x->ports.first; p; p = p->next)
-            if (p->kind == PORT_SOURCE || p->kind == PORT_MAKER)
-                read |= source_tick(x, p, behind);
+    bool behind = x->changes && lanes_behind(ls);
+    if (behind || (lanes_bytes(ls) < EXECUTOR_HOLD_BYTES && !wait && !stopping(x))) {
+        if (!x->dirty)
+            x->opened_ns = now_ns();
+        read = lanes_run(ls, behind);
+        x->dirty |= lanes_dirty(ls);
+    }
     if (x->committing)
         return worked || read;
     bool graves = x->graves.len > x->grave_at;
     if (behind || (!x->dirty && !graves))
         return worked || read;
-    held = x->epoch ? log_epoch_bytes(x->epoch) : 0;
     /* Somebody waits for a change: its epoch ends with its first rows. */
-    if (!read || wait || x->changes || held >= EXECUTOR_EPOCH_BYTES ||
+    if (!read || wait || x->changes || lanes_bytes(ls) >= EXECUTOR_EPOCH_BYTES ||
         now_ns() - x->opened_ns >= (int64_t)EXECUTOR_EPOCH_MS * 1000000)
         epoch_close(x);
     return true;
@@ -531,7 +515,7 @@ static void on_wake(uv_async_t *h) {
     struct executor *x = h->data;
     bool worked = executor_step(x);
     int64_t now = now_ns();
-    int64_t until = x->retry_at_ns > now ? x->retry_at_ns : x->next_due_ns;
+    int64_t until = x->retry_at_ns > now ? x->retry_at_ns : lanes_due_ns(&x->lanes);
     /* A log that refuses commits does not keep the process from stopping: the work is redone. */
     if ((x->health.failed || x->retry_at_ns > now || (!x->committing && !x->dirty)) &&
         stopping(x)) {
@@ -555,7 +539,9 @@ static void thread_main(void *arg) {
 }
 
 static void on_appended(void *arg) {
-    wake_loop(arg);
+    struct executor *x = arg;
+    atomic_fetch_add_explicit(&x->lanes.appended, 1, memory_order_release);
+    wake_loop(x);
 }
 
 static void close_handle(uv_handle_t *h, void *arg) {
@@ -586,8 +572,13 @@ int executor_start(struct executor *x, struct err *e) {
     x->wake.data = x->idle.data = x->timer.data = x;
     x->threaded = true;
     x->watch = log_watch(x->conf.log, NULL, on_appended, x);
+    if ((rc = lanes_start(&x->lanes, e)) < 0) {
+        loop_close(x);
+        return rc;
+    }
     rc = uv_thread_create(&x->thread, thread_main, x);
     if (rc < 0) {
+        lanes_stop(&x->lanes);
         loop_close(x);
         return err_set(e, ERR_SYSTEM, "starting the executor's thread: %s", uv_strerror(rc));
     }
@@ -602,6 +593,7 @@ void executor_stop(struct executor *x) {
     uv_mutex_unlock(&x->mutex);
     uv_async_send(&x->wake);
     uv_thread_join(&x->thread);
+    lanes_stop(&x->lanes);
     take_visits(x); /* who came after the last round */
     loop_close(x);
 }
@@ -615,15 +607,8 @@ int executor_new(struct executor **out, const struct executor_conf *conf, struct
         x->conf.batch_rows = BATCH_ROWS;
     if (x->conf.retry_ms == 0)
         x->conf.retry_ms = RETRY_MS_FIRST;
-    x->ex = exec_new(&(struct exec_conf){ .batch_rows = x->conf.batch_rows,
-                                          .align_bytes = conf->align_bytes,
-                                          .sink = on_sink,
-                                          .dead = on_dead,
-                                          .arg = x });
-    x->ports =
-        (struct ports){ .log = conf->log, .out_dir = conf->out_dir, .sync = conf->sync_files };
+    lanes_init(&x->lanes, &x->conf);
     x->inbox_end = &x->inbox;
-    x->next_due_ns = INT64_MAX;
     uv_mutex_init(&x->mutex);
     uv_cond_init(&x->cond);
     struct log_topic_info info;
@@ -647,12 +632,7 @@ void executor_free(struct executor *x) {
     while (x->committing && !x->outcome_ready) /* the committer still calls back */
         uv_cond_wait(&x->cond, &x->mutex);
     uv_mutex_unlock(&x->mutex);
-    if (x->epoch)
-        log_epoch_drop(x->epoch);
-    if (x->dead)
-        log_buf_unref(x->dead);
-    ports_free(&x->ports);
-    exec_free(x->ex);
+    lanes_free(&x->lanes);
     sbuf_free(&x->graves);
     uv_mutex_destroy(&x->mutex);
     uv_cond_destroy(&x->cond);
@@ -670,8 +650,10 @@ static int restore_key(void *arg, const void *key, uint32_t klen, const void *va
         return 0;
     for (int i = 0; i < 8; i++)
         instance = instance << 8 | k[1 + i];
-    if (exec_load(x->ex, instance, k[9], k + STATE_KEY_HEAD, klen - STATE_KEY_HEAD, value, vlen) <
-        0) {
+    uint32_t partition = (uint32_t)k[9] << 8 | k[10];
+    if (partition >= x->lanes.nshards ||
+        exec_load(x->lanes.shard[partition]->ex, instance, k[11], k + STATE_KEY_HEAD,
+                  klen - STATE_KEY_HEAD, value, vlen) < 0) {
         sbuf_add(&x->graves, &klen, 4);
         sbuf_add(&x->graves, key, klen);
     }
@@ -679,14 +661,23 @@ static int restore_key(void *arg, const void *key, uint32_t klen, const void *va
 }
 
 int executor_restore(struct executor *x, const struct change *all, struct err *e) {
-    int rc = exec_apply(x->ex, all, true, e);
-    if (rc < 0)
-        return rc;
-    rc = log_state_each(x->conf.log, "S", 1, restore_key, x, e);
-    if (rc < 0)
-        return rc;
-    exec_rebuild(x->ex);
-    return change_bind(x, all, true, e);
+    struct arena a = { 0 };
+    struct lanes *ls = &x->lanes;
+    int rc = 0;
+    lanes_grow(ls, change_parts(all));
+    struct change *part = ARENA_ARRAY(&a, struct change, ls->nshards);
+    for (uint32_t i = 0; i < ls->nshards && rc == 0; i++) {
+        part[i] = shard_change(ls->shard[i], all, &a);
+        rc = exec_apply(ls->shard[i]->ex, &part[i], true, e);
+    }
+    if (rc == 0)
+        rc = log_state_each(x->conf.log, "S", 1, restore_key, x, e);
+    for (uint32_t i = 0; i < ls->nshards && rc == 0; i++) {
+        exec_rebuild(ls->shard[i]->ex);
+        rc = change_bind(ls->shard[i], &part[i], true, e);
+    }
+    arena_free(&a);
+    return rc;
 }
 
 /* ---- callers ---- */
@@ -702,7 +693,7 @@ void executor_submit(struct executor *x, struct executor_change *c) {
 
 void executor_visit(struct executor *x, void (*fn)(void *, struct exec *), void *arg) {
     if (!x->threaded) {
-        fn(arg, x->ex);
+        visit_all(x, fn, arg);
         return;
     }
     struct visit v = { .fn = fn, .arg = arg };
@@ -717,7 +708,7 @@ void executor_visit(struct executor *x, void (*fn)(void *, struct exec *), void 
         while (*p != &v)
             p = &(*p)->next;
         *p = v.next;
-        fn(arg, x->ex);
+        visit_all(x, fn, arg);
     }
     uv_mutex_unlock(&x->mutex);
 }
@@ -734,20 +725,30 @@ struct tap_visit {
     int rc;
 };
 
+/* The caller's tap on partition 0, copies of it on the others. */
 static void tap_on(void *arg, struct exec *ex) {
     struct tap_visit *v = arg;
-    struct executor_tap **taps = ports_taps(exec_find(ex, v->tap->instance));
-    v->rc = taps ? 0 : ERR_NOTFOUND;
+    struct executor_tap **taps = ports_taps(exec_find(ex, v->tap->instance)), *tap = v->tap;
+    if (exec_partition(ex) == 0)
+        v->rc = taps ? 0 : ERR_NOTFOUND;
     if (!taps)
         return;
-    v->tap->next = *taps;
-    *taps = v->tap;
+    if (exec_partition(ex) > 0) {
+        tap = malloc(sizeof *tap);
+        if (!tap)
+            abort();
+        *tap = (struct executor_tap){ .instance = v->tap->instance,
+                                      .rows = v->tap->rows,
+                                      .arg = v->tap->arg,
+                                      .copy_of = v->tap };
+    }
+    tap->next = *taps;
+    *taps = tap;
 }
 
 static void tap_off(void *arg, struct exec *ex) {
     struct tap_visit *v = arg;
-    (void)ex;
-    ports_untap(&v->x->ports, v->tap);
+    ports_untap(&v->x->lanes.shard[exec_partition(ex)]->ports, v->tap);
 }
 
 int executor_tap(struct executor *x, struct executor_tap *tap) {

@@ -1,6 +1,6 @@
-/* One executor: drives a graph (exec.h) over a log. A thread with a libuv loop reads the sources,
- * runs ticks, and commits epochs: appended rows, changed state and positions in one frame
- * (DESIGN 7).
+/* The executor: drives graphs (exec.h), one for each partition number, over a log. A thread with a
+ * libuv loop commits epochs (appended rows, changed state and positions in one frame, DESIGN 7);
+ * it and its helpers read the sources and run ticks (lane.h).
  *
  * An epoch closes as soon as the previous one has committed and no input waits (so latency at low
  * load is one commit), or at EXECUTOR_EPOCH_BYTES or EXECUTOR_EPOCH_MS under load. While one
@@ -25,6 +25,7 @@ struct executor_conf {
     struct log *log;
     const char *out_dir; /* `file` sinks write below it; NULL: refused */
     bool sync_files;     /* their bytes are on the disk before the commit (durability `power`) */
+    uint32_t lanes;      /* threads that run partitions; 0: 1. lane.h */
     uint32_t batch_rows; /* 0: BATCH_ROWS */
     int64_t align_bytes; /* 0: default */
     int64_t retry_ms;    /* after the first abort; 0: 100. Doubles up to 5 s */
@@ -56,8 +57,8 @@ void executor_free(struct executor *x);
 
 /* Any thread. */
 void executor_submit(struct executor *x, struct executor_change *c);
-/* Calls `visit` on the executor thread between two ticks and waits for it; on the caller's once the
- * executor has failed. */
+/* Calls `visit` on the executor thread between two ticks, for the graph of every partition, and
+ * waits for it; on the caller's thread once the executor has failed. */
 void executor_visit(struct executor *x, void (*visit)(void *arg, struct exec *ex), void *arg);
 struct executor_health {
     bool failed;   /* stopped for good: `err` says why */
@@ -82,7 +83,7 @@ struct executor_tap {
         size_t bytes;
         uint64_t skipped;
     } buf[2];
-    struct executor_tap *next;
+    struct executor_tap *next, *copy_of; /* the executor's */
 };
 /* ERR_NOTFOUND: no running sink has this instance, or it is one that stores its rows. The tap
  * belongs to the caller until executor_untap returns (or `gone` was called). */

@@ -28,6 +28,7 @@ struct task_def {
     const struct op_desc *op;
     const void *config;
     const char *label; /* "DATAFLOW/TASK" of whoever brought it, for messages */
+    uint32_t parts;    /* it runs on partitions 0..parts-1; 0 means 1 */
     int nin, nout;     /* linked in-ports, read out-ports */
     const char *const *in_name, *const *out_name;
     const struct schema *const *in, *const *out;
@@ -37,6 +38,9 @@ struct task_def {
     const struct link_def
         *links; /* ordered by in_port, then by signature: the same for all sharers */
 };
+static inline uint32_t task_parts(const struct task_def *d) {
+    return d->parts ? d->parts : 1;
+}
 /* One step of the plan: parents come before children in `add`, children before parents in
  * `remove`. Applied between two ticks, at a cut, and committed with the epoch that begins there. */
 struct change {

@@ -54,6 +54,11 @@ int log_topic_list(struct log *log, int (*each)(void *, const struct log_topic_i
     return log->driver->topic_list(log, each, arg);
 }
 
+int log_topic_ends(struct log *log, const char *name, uint32_t partition, int64_t *begin,
+                   int64_t *end, struct err *e) {
+    return log->driver->topic_ends(log, name, partition, begin, end, e);
+}
+
 int64_t log_offset_at(struct log *log, const char *topic, uint32_t partition, int64_t ms) {
     return log->driver->offset_at(log, topic, partition, ms);
 }
@@ -178,6 +183,24 @@ int log_epoch_state(struct log_epoch *ep, const void *key, uint32_t klen, const 
     ep->state_n++;
     ep->bytes += size;
     return 0;
+}
+
+int log_epoch_join(struct log_epoch *into, struct log_epoch *from) {
+    int rc = from->bytes > LOG_EPOCH_BYTES - into->bytes ? ERR_INPUT : 0;
+    for (uint32_t i = 0; i < from->n && rc == 0; i++) {
+        const struct epoch_append *a = &from->append[i];
+        rc =
+            log_epoch_append(into, from->names + a->topic, a->partition, a->buf, a->time, a->first);
+    }
+    if (rc == 0 && from->state_n) {
+        into->state = room(into->state, &into->state_cap, into->state_len + from->state_len, 1);
+        memcpy(into->state + into->state_len, from->state, from->state_len);
+        into->state_len += from->state_len;
+        into->state_n += from->state_n;
+        into->bytes += from->state_len;
+    }
+    log_epoch_drop(from);
+    return rc;
 }
 
 size_t log_epoch_bytes(const struct log_epoch *ep) {

@@ -71,13 +71,13 @@ struct log_conf {
 };
 struct log;
 struct log_topic_conf {
-    uint32_t partitions;     /* 1 so far */
+    uint32_t partitions;
     int64_t retention_bytes; /* -1: keep all. Whole segments are dropped from the oldest */
 };
 struct log_topic_info {
     char name[LOG_NAME_MAX + 1];
     struct log_topic_conf conf;
-    int64_t begin, end; /* partition 0; committed */
+    int64_t begin, end; /* partition 0; committed. Others: log_topic_ends */
     int64_t bytes;
 };
 /* On success e->text is not empty when recovery cut something that nobody was told is committed;
@@ -89,6 +89,9 @@ int log_topic_create(struct log *log, const char *name, const struct log_topic_c
                      struct err *e); /* ERR_CONFLICT when it exists */
 int log_topic_delete(struct log *log, const char *name, struct err *e);
 int log_topic_info(struct log *log, const char *name, struct log_topic_info *info, struct err *e);
+/* Committed begin and end of one partition; ERR_NOTFOUND when there is none. */
+int log_topic_ends(struct log *log, const char *name, uint32_t partition, int64_t *begin,
+                   int64_t *end, struct err *e);
 /* Calls `each` for all topics in name order; stops when it returns non-zero. */
 int log_topic_list(struct log *log, int (*each)(void *, const struct log_topic_info *), void *arg);
 /* First offset appended at or after `ms`; the end if none. */
@@ -133,6 +136,8 @@ int log_epoch_append(struct log_epoch *ep, const char *topic, uint32_t partition
 int log_epoch_state(struct log_epoch *ep, const void *key, uint32_t klen, const void *value,
                     uint32_t vlen);
 size_t log_epoch_bytes(const struct log_epoch *ep);
+/* Moves all of `from` behind what `into` holds and frees it. ERR_INPUT: too much for one epoch. */
+int log_epoch_join(struct log_epoch *into, struct log_epoch *from);
 void log_epoch_drop(struct log_epoch *ep); /* instead of commit */
 /* Hands the epoch over (it is freed later); `done` is called exactly once with the outcome. */
 typedef void log_done(void *arg, enum log_outcome outcome, uint64_t commit_no, const struct err *e);

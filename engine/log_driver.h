@@ -11,6 +11,8 @@ struct log_driver {
     int (*topic_delete)(struct log *log, const char *name, struct err *e);
     int (*topic_info)(struct log *log, const char *name, struct log_topic_info *info,
                       struct err *e);
+    int (*topic_ends)(struct log *log, const char *name, uint32_t partition, int64_t *begin,
+                      int64_t *end, struct err *e);
     int (*topic_list)(struct log *log, int (*each)(void *, const struct log_topic_info *),
                       void *arg);
     int64_t (*offset_at)(struct log *log, const char *topic, uint32_t partition, int64_t ms);

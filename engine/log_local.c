@@ -153,6 +153,17 @@ static struct part *part_take(struct local *l, const char *topic, uint32_t parti
     return NULL;
 }
 
+static int local_ends(struct log *log, const char *name, uint32_t partition, int64_t *begin,
+                      int64_t *end, struct err *e) {
+    struct part *p = part_take((struct local *)log, name, partition, e);
+    if (!p)
+        return ERR_NOTFOUND;
+    *begin = p->begin;
+    *end = p->end;
+    topic_unref(p->topic);
+    return 0;
+}
+
 static int64_t local_offset_at(struct log *log, const char *topic, uint32_t partition, int64_t ms) {
     struct part *p = part_take((struct local *)log, topic, partition, NULL);
     if (!p)
@@ -395,6 +406,7 @@ static const struct log_driver driver = {
     .topic_create = local_create,
     .topic_delete = local_delete,
     .topic_info = local_info,
+    .topic_ends = local_ends,
     .topic_list = local_list,
     .offset_at = local_offset_at,
     .reader_open = local_reader_open,

@@ -13,6 +13,7 @@
 #include "engine/schema.h"
 #include "engine/state.h"
 #include <stddef.h>
+struct log_rows;
 
 /* ---- parameters ---- */
 enum param_class {
@@ -252,6 +253,10 @@ struct op_desc {
      * config and off alone. */
     uint32_t (*pull)(void *self, struct op_ctx *c, int64_t off, uint32_t max, struct batch *b,
                      struct origin *o);
+    /* OP_SOURCE whose records hold several rows each: emits the rows of the records at off, off+1,
+     * ... and sets wm and wm_before of the origin, which has a point for each record. */
+    void (*records)(void *self, struct op_ctx *c, const struct log_rows *rows, int64_t off,
+                    struct origin *o);
     /* With pull: rows a second that the executor asks for; 0: as many as it can. */
     double (*rate)(const void *config);
     /* `port` counts linked in-ports. Empty batches are not handed in. */

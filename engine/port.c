@@ -72,7 +72,10 @@ static void port_free(struct port *p) {
     for (struct executor_tap *tap = p->taps, *next; tap; tap = next) {
         next = tap->next;
         tap_free(tap);
-        tap->gone(tap->arg);
+        if (tap->copy_of)
+            free(tap);
+        else
+            tap->gone(tap->arg);
     }
     if (p->reader)
         log_reader_close(p->reader);
@@ -96,15 +99,15 @@ static int source_bind(struct ports *ps, struct task *t, bool restore, struct er
     if (!topic)
         return err_set(e, ERR_INPUT, "source %s of type %s needs a driver that is not there",
                        d->label, d->op->name);
-    struct log_topic_info info;
-    int rc = log_topic_info(ps->log, topic, &info, e);
+    int64_t begin, end;
+    int rc = log_topic_ends(ps->log, topic, ps->partition, &begin, &end, e);
     if (rc < 0)
         return rc;
     struct port *p = port_new(ps, t, PORT_SOURCE, topic);
     if (!restore)
-        p->start = start && strcmp(start, "earliest") == 0 ? info.begin : info.end;
+        p->start = start && strcmp(start, "earliest") == 0 ? begin : end;
     int64_t at = restore ? task_position(t) : p->start;
-    rc = log_reader_open(ps->log, topic, 0, at, &p->reader, e);
+    rc = log_reader_open(ps->log, topic, ps->partition, at, &p->reader, e);
     if (rc == 0 && !restore)
         task_seek(t, p->start);
     return rc;
@@ -269,10 +272,6 @@ void ports_commit(struct ports *ps) {
             tap_deliver(tap);
 }
 
-static bool port_reads(const struct port *p) {
-    return p->kind == PORT_SOURCE || p->kind == PORT_MAKER;
-}
-
 void ports_cut(struct ports *ps) {
     for (struct port *p = ps->first; p; p = p->next)
         if (port_reads(p))
@@ -317,13 +316,16 @@ struct executor_tap **ports_taps(struct task *t) {
     return p && p->kind == PORT_NONE ? &p->taps : NULL;
 }
 
-bool ports_untap(struct ports *ps, struct executor_tap *tap) {
+void ports_untap(struct ports *ps, const struct executor_tap *tap) {
     for (struct port *p = ps->first; p; p = p->next)
-        for (struct executor_tap **tp = &p->taps; *tp; tp = &(*tp)->next)
-            if (*tp == tap) {
-                *tp = tap->next;
-                tap_free(tap);
-                return true;
+        for (struct executor_tap **tp = &p->taps, *at; (at = *tp);) {
+            if (at != tap && at->copy_of != tap) {
+                tp = &at->next;
+                continue;
             }
-    return false;
+            *tp = at->next;
+            tap_free(at);
+            if (at->copy_of)
+                free(at);
+        }
 }

@@ -25,10 +25,14 @@ struct port {
 struct ports {
     struct log *log;
     const char *out_dir;
-    bool sync; /* file sinks are on the disk before the commit */
+    bool sync;          /* file sinks are on the disk before the commit */
+    uint32_t partition; /* of the topics that are read */
     struct port *first;
 };
 
+static inline bool port_reads(const struct port *p) {
+    return p->kind == PORT_SOURCE || p->kind == PORT_MAKER;
+}
 /* Binds a new task; nothing to do for inner tasks. ERR_NOTFOUND: its topic is gone. */
 int ports_bind(struct ports *ps, struct task *t, bool restore, struct err *e);
 void ports_unbind(struct ports *ps, struct task *t); /* also when it was not bound */
@@ -46,5 +50,5 @@ void ports_commit(struct ports *ps); /* taps get their rows */
 /* After undo: readers and files return to the last commit. */
 void ports_abort(struct ports *ps);
 struct executor_tap **ports_taps(struct task *t); /* NULL: no sink that stores nothing */
-bool ports_untap(struct ports *ps, struct executor_tap *tap);
+void ports_untap(struct ports *ps, const struct executor_tap *tap); /* and its copies */
 #endif

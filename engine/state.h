@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A key of the log is one of these and ten bytes more (LOG_KEY_MAX). */
+/* A key of the log is one of these and twelve bytes more (LOG_KEY_MAX). */
 enum { STATE_TABLES = 4, STATE_KEY_MAX = 65000 };
 
 struct state;

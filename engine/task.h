@@ -24,7 +24,9 @@ struct task {
     struct op_ctx ctx;
     void *self;
     struct state *table[TABLE_ALL];
-    struct link *in; /* def->nlinks, in the user's order */
+    struct link *in; /* in the user's order */
+    int nlinks;      /* def->nlinks; 0 for a source: the link from an exchange to its reader, which
+                      * may run on other partitions, is the topic between them */
     struct link *out;
     struct task *origin; /* the source, or merging task, whose offsets its output carries */
     struct align *align; /* not NULL: merges several origins */

@@ -208,7 +208,7 @@ static const struct origin *origin_min(struct arena *a, const struct origin *x,
 
 static void task_origin(struct task *t) {
     const struct origin *o = NULL;
-    for (int i = 0; i < t->def->nlinks; i++)
+    for (int i = 0; i < t->nlinks; i++)
         if (t->in[i].from->tick == t->ex->tick)
             o = origin_min(&t->ex->arena, o, t->in[i].from->ctx.out_origin);
     t->ctx.origin = o;
@@ -262,7 +262,7 @@ static void deliver_run(struct task *t, struct link *l, uint32_t n) {
 static void deliver_merged(struct task *t) {
     for (;;) {
         struct link *best = NULL, *second = NULL;
-        for (int i = 0; i < t->def->nlinks; i++) {
+        for (int i = 0; i < t->nlinks; i++) {
             struct link *l = &t->in[i];
             if (!link_head(l))
                 continue;
@@ -289,7 +289,7 @@ static void deliver_inputs(struct task *t) {
         align_run(t);
         return;
     }
-    if (t->def->nlinks == 1) {
+    if (t->nlinks == 1) {
         for (uint32_t i = 0; i < t->in[0].q.n; i++)
             task_deliver(t, t->in[0].in_port, t->in[0].q.v[i]);
     } else {
@@ -299,7 +299,7 @@ static void deliver_inputs(struct task *t) {
 
 static void deliver_sink(struct task *t) {
     struct exec *ex = t->ex;
-    for (int k = 0; k < t->def->nlinks; k++)
+    for (int k = 0; k < t->nlinks; k++)
         for (uint32_t i = 0; i < t->in[k].q.n; i++) {
             const struct batch *b = t->in[k].q.v[i];
             t->counts.in += b->n;
@@ -360,7 +360,7 @@ void task_run(struct task *t) {
     if (t->ex->ending && !t->origin->align)
         origin_end(t);
     task_out_wm(t);
-    for (int i = 0; i < t->def->nlinks; i++) {
+    for (int i = 0; i < t->nlinks; i++) {
         t->in[i].q = (struct queue){ 0 };
         t->in[i].head_batch = t->in[i].head_row = 0;
     }
