@@ -168,13 +168,13 @@ static void to_env(char *out, size_t size, const char *setting) {
     out[n] = '\0';
 }
 
-static int from_env(struct conf *c, char **environ, struct err *e) {
-    for (; environ && *environ; environ++) {
-        const char *eq = strchr(*environ, '=');
+static int from_env(struct conf *c, char **vars, struct err *e) {
+    for (; vars && *vars; vars++) {
+        const char *eq = strchr(*vars, '=');
         char env[ENV_NAME_MAX], name[ENV_NAME_MAX], meant[ENV_NAME_MAX];
-        if (strncmp(*environ, "BRAID_", 6) != 0 || !eq)
+        if (strncmp(*vars, "BRAID_", 6) != 0 || !eq)
             continue;
-        snprintf(env, sizeof env, "%.*s", (int)(eq - *environ), *environ);
+        snprintf(env, sizeof env, "%.*s", (int)(eq - *vars), *vars);
         if (tests_own(env))
             continue;
         to_setting(name, sizeof name, env + 6);
@@ -263,8 +263,8 @@ static int from_file(struct conf *c, const char *path, struct err *e) {
     return 0;
 }
 
-int conf_finish(struct conf *c, unsigned roles, char **environ, struct err *e) {
-    int rc = from_env(c, environ, e);
+int conf_finish(struct conf *c, unsigned roles, char **vars, struct err *e) {
+    int rc = from_env(c, vars, e);
     if (rc == 0 && c->v[CONF_CONFIG].text)
         rc = from_file(c, c->v[CONF_CONFIG].text, e);
     for (int k = 0; rc == 0 && k < CONF_KEYS; k++)

@@ -55,9 +55,9 @@ void conf_init(struct conf *c);
  * returns the number of arguments used, 1 or 2; 0 when it is something else; negative on error.
  * The first of two equal flags loses. */
 int conf_flag(struct conf *c, unsigned roles, int argc, char **argv, int i, struct err *e);
-/* After all flags: environment (`environ`, NULL-terminated), file, defaults. Names BRAID_TEST_*,
+/* After all flags: environment (`vars`, NULL-terminated), file, defaults. Names BRAID_TEST_*,
  * BRAID_SEED and BRAID_BUILD belong to the tests and are passed over. */
-int conf_finish(struct conf *c, unsigned roles, char **environ, struct err *e);
+int conf_finish(struct conf *c, unsigned roles, char **vars, struct err *e);
 void conf_free(struct conf *c);
 /* The nearest flag of these roles for a "did you mean", with its dashes; NULL: none. */
 const char *conf_nearest(const char *flag, unsigned roles, char *buf, size_t size);

@@ -226,7 +226,7 @@ static uint64_t *strangers(struct bloom_self *s, struct op_ctx *x, const struct 
         bloom_prefetch(s->filter, hash[i]);
     for (uint32_t i = 0; i < b->n; i++) {
         uint32_t r = batch_row(b, i);
-        bool no = bit_get(nulls, r) | !bloom_test(s->filter, hash[i]);
+        unsigned no = (unsigned)bit_get(nulls, r) | !bloom_test(s->filter, hash[i]); /* no branch */
         out[r >> 6] |= (uint64_t)no << (r & 63);
         n += no;
     }
