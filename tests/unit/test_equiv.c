@@ -587,7 +587,7 @@ static void run_close(struct seq *q) {
 static void test_alone(void **unused) {
     (void)unused;
     static struct seq q;
-    uint64_t seed = test_seed(1), n = getenv("BRAID_SEED") ? 1 : (uint64_t)test_scale(200);
+    uint64_t seed = test_seed(1), n = getenv("BRAID_SEED") ? 1 : (uint64_t)test_scale(500);
     uint64_t rows = 0;
     for (uint64_t s = seed; s < seed + n; s++) {
         run_open(&q, s, s % 3 == 0 ? 1 : s % 3 == 1 ? 7 : 1024, false);
@@ -618,7 +618,7 @@ static void test_batch_size(void **unused) {
     (void)unused;
     static struct seq q;
     static const uint32_t sizes[] = { 1, 1024, 37 };
-    uint64_t seed = test_seed(1), n = getenv("BRAID_SEED") ? 1 : (uint64_t)test_scale(20);
+    uint64_t seed = test_seed(1), n = getenv("BRAID_SEED") ? 1 : (uint64_t)test_scale(60);
     for (uint64_t s = seed; s < seed + n; s++) {
         struct sbuf all[3] = { 0 };
         for (int k = 0; k < 3; k++) {
