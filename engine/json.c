@@ -372,6 +372,10 @@ int json_error(struct errs *es, const struct json_doc *d, const struct jnode *n,
                const char *fmt, ...) {
     struct err e = ERR_INIT;
     va_list ap;
+    if (es->n == ERRS_MAX) { /* only counted: a place costs a search from the text's begin */
+        es->total++;
+        return ERR_INPUT;
+    }
     va_start(ap, fmt);
     vsnprintf(e.text, sizeof e.text, fmt, ap);
     va_end(ap);

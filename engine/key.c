@@ -36,7 +36,7 @@ static void key_string(struct arena *a, const struct batch *b, int field, struct
  * strings with 00 -> 00 ff and 00 00 at the end. */
 static size_t key_field_max(const struct column *c, const struct field *f, uint32_t r) {
     if (column_null(c, r))
-        return 1;
+        return sizeof null_key; /* a single string; else 1 */
     switch (f->type) {
     case TYPE_BOOL:
         return 2;

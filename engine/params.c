@@ -10,7 +10,7 @@
 
 enum {
     TEXT_MAX_BYTES = 64 << 10, /* one string of a config */
-    LIST_MAX = 64 << 10,       /* entries of one list or map */
+    LIST_MAX = 4096,           /* entries of one list or map: fields, compared pair by pair */
     PARAMS_MAX = 64,
     JSON_NODES_MAX = 1 << 20
 };
@@ -678,6 +678,8 @@ static int unknown_key(struct reader *r, const struct jnode *c) {
     char list[512] = "";
     int n = 0;
     size_t len = 0;
+    if (r->es->n == ERRS_MAX) /* only counted */
+        return json_error(r->es, r->doc, c, true, "unknown");
     for (const struct param *p = r->d->params; p && p->name && n < PARAMS_MAX; p++) {
         if (len < sizeof list)
             len += (size_t)snprintf(list + len, sizeof list - len, "%s%s", n ? ", " : "", p->name);

@@ -1,5 +1,6 @@
 #include "engine/schema.h"
 #include "engine/err.h"
+#include "engine/json.h"
 #include "engine/num.h"
 #include <string.h>
 
@@ -68,13 +69,16 @@ struct schema *schema_copy(struct arena *a, const struct schema *s) {
 }
 
 const char *schema_text(struct arena *a, const struct schema *s) {
-    const char *text = "{";
+    struct sbuf b = { 0 };
+    sbuf_adds(&b, "{");
     for (int i = 0; i < s->n; i++) {
         const struct field *f = &s->f[i];
-        const char *sep = i ? ", " : "";
-        text = f->type == TYPE_VEC
-                   ? arena_printf(a, "%s%s%s: vec<%u>", text, sep, f->name, f->dim)
-                   : arena_printf(a, "%s%s%s: %s", text, sep, f->name, type_names[f->type]);
+        sbuf_printf(&b, "%s%s: %s", i ? ", " : "", f->name, type_names[f->type]);
+        if (f->type == TYPE_VEC)
+            sbuf_printf(&b, "<%u>", f->dim);
     }
-    return arena_printf(a, "%s}", text);
+    sbuf_adds(&b, "}");
+    const char *text = arena_strndup(a, b.p, b.len);
+    sbuf_free(&b);
+    return text;
 }

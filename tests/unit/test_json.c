@@ -362,12 +362,35 @@ static int setup(void **state) {
     return 0;
 }
 
+/* A text with very many errors is answered as soon as any other: beyond ERRS_MAX they are only
+ * counted (their places took a second for every 50,000). */
+static void many_errors(void **state) {
+    (void)state;
+    enum { N = 1000000 };
+    struct arena a = { 0 };
+    struct json_doc d;
+    struct errs es = { 0 };
+    struct sbuf b = { 0 };
+    sbuf_adds(&b, "{\"a\":1");
+    for (int i = 0; i < N; i++)
+        sbuf_adds(&b, ",\"a\":1");
+    sbuf_adds(&b, "}");
+    assert_int_equal(json_parse(&d, "f", b.p, b.len, &a, &es), ERR_INPUT);
+    assert_int_equal(es.total, N);
+    assert_int_equal(es.n, ERRS_MAX);
+    assert_int_equal(es.v[99].col, 8 + 6 * 99);
+    errs_free(&es);
+    sbuf_free(&b);
+    arena_free(&a);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(corpus_files), cmocka_unit_test(mutations),
         cmocka_unit_test(events),       cmocka_unit_test(skipping),
         cmocka_unit_test(error_places), cmocka_unit_test(duplicates_go_on),
         cmocka_unit_test(canonical),    cmocka_unit_test(large),
+        cmocka_unit_test(many_errors),
     };
     return cmocka_run_group_tests_name("json", tests, setup, NULL);
 }
