@@ -6,8 +6,15 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { SLOTS_FIRST = 256, VALUE_LEN = 24, KEY_MAX = 1 + LOG_NAME_MAX + 1 + INGEST_NAME_MAX };
+enum { SLOTS_FIRST = 256, KEY_MAX = 1 + LOG_NAME_MAX + 1 + INGEST_NAME_MAX };
 
+/* The value of a producer's state key. The topic's id tells what is left of an earlier topic of the
+ * name, deleted by a process that was killed before it could forget its producers. */
+struct last_post {
+    int64_t offset; /* filled in by the log as it commits */
+    int64_t seq, count;
+    uint64_t topic;
+};
 struct producer {
     int64_t seq, offset, count; /* of the last post; seq -1: none yet */
     bool busy;                  /* a post is being committed */
@@ -20,6 +27,7 @@ struct producer {
 struct ingest {
     struct log *log;
     int64_t max;
+    pthread_rwlock_t topics; /* posts read; who deletes a topic writes */
     pthread_mutex_t mutex;
     pthread_cond_t cond; /* some producer is no longer busy */
     struct producer **slot;
@@ -177,17 +185,55 @@ static uint32_t make_key(char key[KEY_MAX], const char *topic, const char *produ
     return (uint32_t)(2 + t + n);
 }
 
+struct loading {
+    struct ingest *in;
+    struct log_epoch *stale; /* removes keys of topics that are gone */
+    int nstale;
+    char topic[LOG_NAME_MAX + 1]; /* of the last key: they come by topic */
+    uint64_t id;                  /* its, 0: none */
+};
+
 static int load(void *arg, const void *key, uint32_t klen, const void *value, uint32_t vlen) {
-    struct ingest *in = arg;
-    int64_t v[3];
-    if (vlen != VALUE_LEN)
+    struct loading *l = arg;
+    struct last_post v;
+    const char *topic = (const char *)key + 1, *nul = memchr(topic, 0, klen - 1);
+    if (!nul || nul - topic > LOG_NAME_MAX || vlen != sizeof v)
         return 0;
-    memcpy(v, value, sizeof v);
-    struct producer *p = add(in, key, klen);
-    p->seq = v[0];
-    p->offset = v[1];
-    p->count = v[2];
+    memcpy(&v, value, sizeof v);
+    if (strcmp(l->topic, topic) != 0) {
+        struct log_topic_info info = { .id = 0 };
+        memcpy(l->topic, topic, (size_t)(nul - topic) + 1);
+        l->id = log_topic_info(l->in->log, topic, &info, NULL) < 0 ? 0 : info.id;
+    }
+    if (v.topic != l->id) {
+        l->nstale++;
+        return log_epoch_state(l->stale, key, klen, NULL, 0);
+    }
+    struct producer *p = add(l->in, key, klen);
+    p->seq = v.seq;
+    p->offset = v.offset;
+    p->count = v.count;
     return 0;
+}
+
+static int load_all(struct ingest *in, struct err *e) {
+    struct loading l = { .in = in, .stale = log_epoch_begin(in->log) };
+    int rc = log_state_each(in->log, "I", 1, load, &l, e);
+    if (rc == 0 && l.nstale)
+        return log_commit_wait(l.stale, NULL, e) == LOG_COMMITTED ? 0 : ERR_SYSTEM;
+    log_epoch_drop(l.stale);
+    return rc;
+}
+
+static void locks_init(struct ingest *in) {
+    pthread_rwlockattr_t attr;
+    pthread_rwlockattr_init(&attr);
+    /* Posts without a pause must not keep a topic from being deleted. */
+    pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+    pthread_rwlock_init(&in->topics, &attr);
+    pthread_rwlockattr_destroy(&attr);
+    pthread_mutex_init(&in->mutex, NULL);
+    pthread_cond_init(&in->cond, NULL);
 }
 
 int ingest_open(struct ingest **out, struct log *log, int64_t producers, struct err *e) {
@@ -197,9 +243,8 @@ int ingest_open(struct ingest **out, struct log *log, int64_t producers, struct 
     in->log = log;
     in->max = producers ? producers : 65536;
     in->mask = SLOTS_FIRST - 1;
-    pthread_mutex_init(&in->mutex, NULL);
-    pthread_cond_init(&in->cond, NULL);
-    int rc = log_state_each(log, "I", 1, load, in, e);
+    locks_init(in);
+    int rc = load_all(in, e);
     if (rc < 0) {
         ingest_close(in);
         return rc;
@@ -213,20 +258,24 @@ void ingest_close(struct ingest *in) {
         return;
     while (in->oldest)
         drop(in, in->oldest);
+    pthread_rwlock_destroy(&in->topics);
     pthread_mutex_destroy(&in->mutex);
     pthread_cond_destroy(&in->cond);
     free(in->slot);
     free(in);
 }
 
-int64_t ingest_producers(struct ingest *in) {
-    pthread_mutex_lock(&in->mutex);
-    int64_t n = in->n;
-    pthread_mutex_unlock(&in->mutex);
-    return n;
-}
-
 /* ---- posts ---- */
+
+/* The producer's new state, behind the append of its first records. */
+static void put_last_post(struct log_epoch *ep, const struct producer *p, int64_t seq,
+                          const struct log_topic_info *info, const struct ingest_rows *rows) {
+    struct last_post v = { info->end, seq, rows->n, info->id };
+    if (rows->nbufs)
+        log_epoch_state_offset(ep, p->key, p->klen, &v, sizeof v);
+    else
+        log_epoch_state(ep, p->key, p->klen, &v, sizeof v);
+}
 
 /* Appends and commits; with a producer its new state goes along. */
 static int commit(struct ingest *in, const char *topic, const struct producer *p, int64_t seq,
@@ -236,14 +285,14 @@ static int commit(struct ingest *in, const char *topic, const struct producer *p
     struct log_topic_info info;
     int64_t now = clock_wall_ms(), offset[INGEST_BUFS_MAX];
     int rc = log_topic_info(in->log, topic, &info, e);
-    for (int i = 0; i < rows->nbufs && rc == 0; i++)
+    for (int i = 0; i < rows->nbufs && rc == 0; i++) {
         if ((rc = log_epoch_append(ep, topic, 0, rows->buf[i], now, &offset[i])) < 0)
             err_set(e, rc, "the records do not fit into one commit");
-    /* The offset is known only after the commit: not part of the state. */
-    if (rc == 0 && p) {
-        int64_t v[3] = { seq, -1, rows->n };
-        log_epoch_state(ep, p->key, p->klen, v, VALUE_LEN);
+        if (rc == 0 && p && i == 0)
+            put_last_post(ep, p, seq, &info, rows);
     }
+    if (rc == 0 && p && rows->nbufs == 0)
+        put_last_post(ep, p, seq, &info, rows);
     if (rc == 0 && gone)
         log_epoch_state(ep, gone->key, gone->klen, NULL, 0);
     if (rc < 0) {
@@ -337,10 +386,8 @@ static int post_numbered(struct ingest *in, const char *topic, const char *produ
     return rc;
 }
 
-int ingest_post(struct ingest *in, const char *topic, const char *producer, int64_t seq,
-                const struct ingest_rows *rows, struct ingest_answer *a, struct err *e) {
-    if (producer)
-        return post_numbered(in, topic, producer, seq, rows, a, e);
+static int post_plain(struct ingest *in, const char *topic, const struct ingest_rows *rows,
+                      struct ingest_answer *a, struct err *e) {
     *a = (struct ingest_answer){ .count = rows->n };
     if (rows->n == 0) { /* nothing to commit, but the topic must be there */
         struct log_topic_info info;
@@ -351,7 +398,18 @@ int ingest_post(struct ingest *in, const char *topic, const char *producer, int6
     return commit(in, topic, NULL, 0, NULL, rows, &a->offset, e);
 }
 
-int ingest_forget(struct ingest *in, const char *topic, struct err *e) {
+int ingest_post(struct ingest *in, const char *topic, const char *producer, int64_t seq,
+                const struct ingest_rows *rows, struct ingest_answer *a, struct err *e) {
+    pthread_rwlock_rdlock(&in->topics);
+    int rc = producer ? post_numbered(in, topic, producer, seq, rows, a, e)
+                      : post_plain(in, topic, rows, a, e);
+    pthread_rwlock_unlock(&in->topics);
+    return rc;
+}
+
+/* Under the write lock, so no producer is busy or waited for. Should the commit fail, the keys that
+ * stay are known by the topic's id. */
+static void forget(struct ingest *in, const char *topic) {
     struct log_epoch *ep = log_epoch_begin(in->log);
     size_t len = strlen(topic);
     int n = 0;
@@ -362,14 +420,31 @@ int ingest_forget(struct ingest *in, const char *topic, struct err *e) {
             continue;
         log_epoch_state(ep, p->key, p->klen, NULL, 0);
         n++;
-        p->seq = -1;
-        if (!p->busy && !p->waiting)
-            drop(in, p);
+        drop(in, p);
     }
     pthread_mutex_unlock(&in->mutex);
-    if (n == 0) {
+    if (n)
+        log_commit_wait(ep, NULL, NULL);
+    else
         log_epoch_drop(ep);
-        return 0;
+}
+
+int ingest_topic_delete(struct ingest *in, const char *topic, bool if_empty, struct err *e) {
+    struct log_topic_info info;
+    pthread_rwlock_wrlock(&in->topics);
+    int rc = log_topic_info(in->log, topic, &info, e);
+    if (rc == 0 && !(if_empty && info.end > 0)) {
+        rc = log_topic_delete(in->log, topic, e);
+        if (rc == 0)
+            forget(in, topic);
     }
-    return log_commit_wait(ep, NULL, e) == LOG_COMMITTED ? 0 : ERR_SYSTEM;
+    pthread_rwlock_unlock(&in->topics);
+    return rc;
+}
+
+int64_t ingest_producers(struct ingest *in) {
+    pthread_mutex_lock(&in->mutex);
+    int64_t n = in->n;
+    pthread_mutex_unlock(&in->mutex);
+    return n;
 }

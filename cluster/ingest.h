@@ -1,8 +1,8 @@
 /* Records from outside into topics, once each.
  *
- * A producer numbers its posts to a topic: rising, gaps allowed. The last number is a state key
- * written in the same commit as the records, so that a repeated post, also after a crash, is
- * acknowledged and not appended. Posts of one producer to one topic run one after the other; a
+ * A producer numbers its posts to a topic: rising, gaps allowed. The last number and where its
+ * records went is a state key written in the same commit as the records, so that a repeated post,
+ * also after a crash, is acknowledged and not appended. Posts of one producer to one topic run one after the other; a
  * repeated one that arrives while the first is being committed waits for it. At most `producers`
  * are remembered; beyond it the one silent for longest is forgotten, in the commit that admits the
  * new one. Any thread. */
@@ -30,7 +30,7 @@ int ingest_open(struct ingest **in, struct log *log, int64_t producers, struct e
 void ingest_close(struct ingest *in); /* NULL is fine */
 
 struct ingest_answer {
-    int64_t offset; /* of the first record; -1: a duplicate from before the last post or restart */
+    int64_t offset; /* of the first record; -1: a duplicate from before the last post */
     int64_t count;
     bool duplicate;
 };
@@ -39,7 +39,9 @@ bool ingest_producer_valid(const char *name);
  * topic; ERR_SYSTEM, retriable when nothing was appended for sure. */
 int ingest_post(struct ingest *in, const char *topic, const char *producer, int64_t seq,
                 const struct ingest_rows *rows, struct ingest_answer *a, struct err *e);
-/* The topic is gone: its producers start anew. Commits. */
-int ingest_forget(struct ingest *in, const char *topic, struct err *e);
+/* Deletes the topic; a new one of its name knows none of its producers. No post is under way
+ * meanwhile: what a post was told is committed has been committed to the old topic. With `if_empty`
+ * a topic that has had records stays, which is no error. Commits. ERR_NOTFOUND. */
+int ingest_topic_delete(struct ingest *in, const char *topic, bool if_empty, struct err *e);
 int64_t ingest_producers(struct ingest *in);
 #endif

@@ -137,9 +137,10 @@ static bool change_begin(struct coord *c, struct err *e) {
     return false;
 }
 
+/* Unless a producer was fast enough to write to one: what it was told is committed stays. */
 static void drop_topics(struct coord *c, const struct pending *p) {
     for (int i = 0; i < p->nmade; i++)
-        log_topic_delete(c->log, p->made[i], NULL);
+        ingest_topic_delete(c->ingest, p->made[i], true, NULL);
 }
 
 /* Hands the change over and waits for its end. 0: durable; else nothing of it remains, unless its
@@ -402,9 +403,7 @@ int coord_topic_delete(struct coord *c, const char *topic, struct err *e) {
         rc = err_set(e, ERR_CONFLICT, "dataflow '%s' %s the topic: remove it first",
                      use.readers ? use.reader : use.writer, use.readers ? "reads" : "writes");
     else
-        rc = log_topic_delete(c->log, topic, e);
-    if (rc == 0)
-        rc = ingest_forget(c->ingest, topic, e);
+        rc = ingest_topic_delete(c->ingest, topic, false, e);
     pthread_mutex_unlock(&c->change_lock);
     return rc;
 }

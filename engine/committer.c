@@ -134,6 +134,14 @@ static void add_chunks(struct group *g) {
     }
 }
 
+/* Offsets that are part of the state: known since the rows are in the segments. */
+static void put_offsets(struct log_epoch *ep, const struct written *w) {
+    for (uint32_t i = 0; i < ep->offsets; i++) {
+        int64_t first = w[ep->offset[i].append].frame.first;
+        memcpy(ep->state + ep->offset[i].at, &first, sizeof first);
+    }
+}
+
 /* Writes the frame; everything before it is in the segments. */
 static int write_frame(struct group *g, bool *unknown) {
     static const char zeros[8];
@@ -141,9 +149,14 @@ static int write_frame(struct group *g, bool *unknown) {
     g->frame = (struct commit_frame){ .first_no = g->first_no, .last_no = g->last_no };
     g->iovs = 0;
     iov_add(g, &g->frame, sizeof g->frame);
-    for (struct job *j = g->jobs; j; j = j->next)
-        if (j->kind == JOB_EPOCH && !j->refused)
-            add_entries(g, j->ep->state, j->ep->state_len);
+    uint32_t k = 0;
+    for (struct job *j = g->jobs; j; j = j->next) {
+        if (j->kind != JOB_EPOCH || j->refused)
+            continue;
+        put_offsets(j->ep, g->written + k);
+        add_entries(g, j->ep->state, j->ep->state_len);
+        k += j->ep->n;
+    }
     own_parts(g);
     add_entries(g, g->own, g->own_len);
     size_t pad = (size_t)pad8((int64_t)g->frame.entries_len) - g->frame.entries_len;

@@ -180,27 +180,45 @@ int log_epoch_state(struct log_epoch *ep, const void *key, uint32_t klen, const 
     if (vlen)
         memcpy(p + 8 + klen, value, vlen);
     ep->state_len += size;
-    ep->state_n++;
     ep->bytes += size;
     return 0;
 }
 
+static void add_offset(struct log_epoch *ep, size_t at, uint32_t append) {
+    ep->offsets_cap =
+        room32(&ep->offset, ep->offsets_cap, (size_t)ep->offsets + 1, sizeof *ep->offset);
+    ep->offset[ep->offsets++] = (struct epoch_offset){ at, append };
+}
+
 int log_epoch_join(struct log_epoch *into, struct log_epoch *from) {
     int rc = from->bytes > LOG_EPOCH_BYTES - into->bytes ? ERR_INPUT : 0;
+    uint32_t behind = into->n;
     for (uint32_t i = 0; i < from->n && rc == 0; i++) {
         const struct epoch_append *a = &from->append[i];
         rc =
             log_epoch_append(into, from->names + a->topic, a->partition, a->buf, a->time, a->first);
     }
-    if (rc == 0 && from->state_n) {
+    for (uint32_t i = 0; i < from->offsets && rc == 0; i++)
+        add_offset(into, into->state_len + from->offset[i].at, behind + from->offset[i].append);
+    if (rc == 0 && from->state_len) {
         into->state = room(into->state, &into->state_cap, into->state_len + from->state_len, 1);
         memcpy(into->state + into->state_len, from->state, from->state_len);
         into->state_len += from->state_len;
-        into->state_n += from->state_n;
         into->bytes += from->state_len;
     }
     log_epoch_drop(from);
     return rc;
+}
+
+int log_epoch_state_offset(struct log_epoch *ep, const void *key, uint32_t klen, const void *value,
+                           uint32_t vlen) {
+    if (ep->n == 0 || !value || vlen < sizeof(int64_t))
+        return ERR_INPUT;
+    int rc = log_epoch_state(ep, key, klen, value, vlen);
+    if (rc)
+        return rc;
+    add_offset(ep, ep->state_len - vlen, ep->n - 1);
+    return 0;
 }
 
 size_t log_epoch_bytes(const struct log_epoch *ep) {
@@ -213,6 +231,7 @@ void log_epoch_drop(struct log_epoch *ep) {
     free(ep->append);
     free(ep->names);
     free(ep->state);
+    free(ep->offset);
     free(ep);
 }
 

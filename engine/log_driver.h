@@ -48,6 +48,11 @@ struct epoch_append {
     int64_t *first;
 };
 
+struct epoch_offset { /* of log_epoch_state_offset */
+    size_t at;        /* byte of `state` */
+    uint32_t append;
+};
+
 /* State changes lie in `state` one after the other in the form in which they go to disk:
  * u32 klen, u32 vlen (LOG_NULL: removed), key, value; little endian, not padded. */
 struct log_epoch {
@@ -58,7 +63,8 @@ struct log_epoch {
     uint32_t names_len, names_cap;
     char *state;
     size_t state_len, state_cap;
-    uint32_t state_n;
+    struct epoch_offset *offset;
+    uint32_t offsets, offsets_cap;
     size_t bytes;
 };
 

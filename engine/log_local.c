@@ -93,7 +93,7 @@ static int local_delete(struct log *log, const char *name, struct err *e) {
 }
 
 static void info_fill(struct topic *t, struct log_topic_info *info) {
-    *info = (struct log_topic_info){ .conf = t->conf };
+    *info = (struct log_topic_info){ .conf = t->conf, .id = t->id };
     snprintf(info->name, sizeof info->name, "%s", t->name);
     info->begin = t->part[0].begin;
     info->end = t->part[0].end;

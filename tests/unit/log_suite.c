@@ -138,6 +138,13 @@ static void order_across_epochs(void **state) {
     suite_expect(log, "t", "r", at - 3, at + 5);
 }
 
+static void ignore_done(void *arg, enum log_outcome outcome, uint64_t no, const struct err *e) {
+    (void)arg;
+    (void)outcome;
+    (void)no;
+    (void)e;
+}
+
 static int collect(void *arg, const void *key, uint32_t klen, const void *value, uint32_t vlen) {
     char *out = arg;
     size_t len = strlen(out);
@@ -214,6 +221,55 @@ static int64_t end_of(struct log *log, const char *topic) {
     if (log_topic_info(log, topic, &info, &e))
         fail_msg("%s: %s", topic, e.text);
     return info.end;
+}
+
+static int take_offset(void *arg, const void *key, uint32_t klen, const void *value,
+                       uint32_t vlen) {
+    int64_t v[2];
+    assert_int_equal(klen, 1);
+    assert_int_equal(vlen, sizeof v);
+    memcpy(v, value, sizeof v);
+    assert_int_equal(v[1], *(const char *)key);
+    ((int64_t *)arg)[*(const char *)key - 'a'] = v[0];
+    return 0;
+}
+
+/* State that says where rows of its epoch went, among epochs that are refused. */
+static void offsets_in_the_state(void **state) {
+    struct log *log = log_of(state);
+    struct err e = ERR_INIT;
+    int64_t got[20] = { 0 }, want[20], at[2] = { 0 };
+    suite_topic(log, "x", -1);
+    suite_topic(log, "y", -1);
+    struct log_epoch *ep = log_epoch_begin(log);
+    assert_int_equal(log_epoch_state_offset(ep, "a", 1, want, 16), ERR_INPUT);
+    append(ep, "x", "r", 0, 3, 0);
+    assert_int_equal(log_epoch_state_offset(ep, "a", 1, want, 7), ERR_INPUT);
+    log_epoch_drop(ep);
+    for (int i = 0; i < 20; i++) {
+        ep = log_epoch_begin(log);
+        bool refused = i % 5 == 3;
+        for (int k = 0; k <= i % 3; k++) {
+            const char *topic = (i + k) % 2 ? "x" : "y";
+            append(ep, topic, "r", 0, (uint32_t)k + 2, 0);
+            want[i] = at[(i + k) % 2];
+            at[(i + k) % 2] += refused ? 0 : k + 2;
+        }
+        char key = (char)('a' + i);
+        int64_t v[2] = { 0, key };
+        assert_int_equal(log_epoch_state_offset(ep, &key, 1, v, sizeof v), 0);
+        append(ep, refused ? "missing" : "x", "r", 0, 1, 0);
+        at[1] += !refused;
+        if (refused)
+            want[i] = 0;
+        if (i < 19)
+            log_commit(ep, ignore_done, NULL);
+        else
+            commit(ep);
+    }
+    log = again(state);
+    assert_int_equal(log_state_each(log, "", 0, take_offset, got, &e), 0);
+    assert_memory_equal(got, want, sizeof want);
 }
 
 static void visible_only_after_commit(void **state) {
@@ -302,6 +358,9 @@ static void topics(void **state) {
     assert_int_equal(log_topic_create(log, longest, &tc, &e), ERR_INPUT);
     longest[LOG_NAME_MAX] = 0;
     suite_topic(log, longest, -1);
+    assert_int_equal(log_topic_info(log, longest, &info, &e), 0);
+    uint64_t id = info.id;
+    assert_true(id > 0);
     assert_int_equal(log_topic_delete(log, longest, &e), 0);
     suite_topic(log, "b", -1);
     suite_topic(log, "A.z_1-9", 5000);
@@ -313,6 +372,7 @@ static void topics(void **state) {
     expect_topics(log, "A.z_1-9:0 a:3 b:0 ");
     assert_int_equal(log_topic_info(log, "A.z_1-9", &info, &e), 0);
     assert_int_equal(info.conf.retention_bytes, 5000);
+    assert_true(info.id != id);
     assert_int_equal(log_topic_delete(log, "b", &e), 0);
     assert_int_equal(log_topic_delete(log, "b", &e), ERR_NOTFOUND);
     assert_int_equal(log_topic_info(log, "b", &info, &e), ERR_NOTFOUND);
@@ -808,6 +868,7 @@ int log_suite_run(const struct log_suite *s) {
         CASE(an_epoch_is_all_or_nothing),
         CASE(state_is_the_last_value),
         CASE(bad_state_keys_are_refused),
+        CASE(offsets_in_the_state),
         CASE(much_state),
         CASE(topics),
         CASE(a_new_topic_has_nothing_of_its_namesake),

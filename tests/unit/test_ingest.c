@@ -11,8 +11,10 @@
 #include "tests/unit/scratch.h"
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -288,7 +290,6 @@ static void test_producers(void **state) {
     enum { PRODUCERS = 6 };
     uint64_t seed = test_seed(3);
     int64_t last[PRODUCERS], offset[PRODUCERS], count[PRODUCERS], end = 0;
-    bool known[PRODUCERS] = { 0 }; /* the offset, since the last restart */
     for (int i = 0; i < PRODUCERS; i++)
         last[i] = -1;
     struct log *log = scratch_log();
@@ -308,14 +309,13 @@ static void test_producers(void **state) {
         if (seq < last[p]) {
             assert_int_equal(a.offset, -1);
         } else if (seq == last[p]) {
-            assert_int_equal(a.offset, known[p] ? offset[p] : -1);
+            assert_int_equal(a.offset, offset[p]);
             assert_int_equal(a.count, count[p]);
         } else {
             assert_int_equal(a.offset, end);
             last[p] = seq;
             offset[p] = end;
             count[p] = n;
-            known[p] = true;
             end += n;
         }
         assert_int_equal(scratch_end(log, "t"), end);
@@ -324,7 +324,6 @@ static void test_producers(void **state) {
             log_close(log);
             log = scratch_log();
             assert_int_equal(ingest_open(&in, log, 0, NULL), 0);
-            memset(known, 0, sizeof known);
         }
     }
     ingest_close(in);
@@ -390,9 +389,186 @@ static void test_producer_limit(void **state) {
     log = scratch_log();
     assert_int_equal(ingest_open(&in, log, 3, &e), 0);
     assert_int_equal(ingest_producers(in), 3);
-    assert_int_equal(ingest_forget(in, "t", &e), 0);
+    ingest_close(in);
+    log_close(log);
+}
+
+static int count_keys(void *arg, const void *key, uint32_t klen, const void *value, uint32_t vlen) {
+    (void)key;
+    (void)klen;
+    (void)value;
+    (void)vlen;
+    ++*(int *)arg;
+    return 0;
+}
+
+/* A topic that is deleted takes its producers along, also when the process is killed in between;
+ * one that has records stays when it is to be deleted only if empty. */
+static void test_topic_delete(void **state) {
+    (void)state;
+    struct log *log = scratch_log();
+    struct log_topic_conf tc = { 1, -1 };
+    struct ingest *in;
+    struct err e = ERR_INIT;
+    int keys = 0;
+    assert_int_equal(log_topic_create(log, "t", &tc, NULL), 0);
+    assert_int_equal(log_topic_create(log, "other", &tc, NULL), 0);
+    assert_int_equal(ingest_open(&in, log, 0, &e), 0);
+    post(in, "a", 7, 0);
+    assert_int_equal(ingest_topic_delete(in, "t", true, &e), 0); /* empty */
+    assert_int_equal(ingest_topic_delete(in, "t", true, &e), ERR_NOTFOUND);
+    assert_int_equal(log_topic_create(log, "t", &tc, NULL), 0);
+    assert_false(post(in, "a", 3, 1).duplicate);
+    assert_int_equal(ingest_topic_delete(in, "t", true, &e), 0);
+    assert_int_equal(scratch_end(log, "t"), 1);
+    assert_true(post(in, "a", 3, 1).duplicate);
+    assert_int_equal(ingest_topic_delete(in, "t", false, &e), 0);
     assert_int_equal(ingest_producers(in), 0);
-    assert_false(post(in, "a", 1, 1).duplicate);
+    for (int made = 0; made < 2; made++) { /* killed before or after a namesake is made */
+        if (!made)
+            assert_int_equal(log_topic_create(log, "t", &tc, NULL), 0);
+        assert_false(post(in, "a", 5, 2).duplicate);
+        ingest_close(in);
+        assert_int_equal(log_topic_delete(log, "t", NULL), 0);
+        if (made)
+            assert_int_equal(log_topic_create(log, "t", &tc, NULL), 0);
+        log_close(log);
+        log = scratch_log();
+        assert_int_equal(ingest_open(&in, log, 0, &e), 0);
+        assert_int_equal(ingest_producers(in), 0);
+        keys = 0;
+        assert_int_equal(log_state_each(log, "I", 1, count_keys, &keys, &e), 0);
+        assert_int_equal(keys, 0);
+        if (!made)
+            assert_int_equal(log_topic_create(log, "t", &tc, NULL), 0);
+    }
+    struct ingest_answer a = post(in, "a", 1, 2);
+    assert_false(a.duplicate);
+    assert_int_equal(a.offset, 0);
+    ingest_close(in);
+    log_close(log);
+}
+
+struct maker {
+    struct ingest *in;
+    struct log *log;
+    int number;
+    atomic_bool *stop;
+    int64_t last; /* number of the last post that was acknowledged */
+};
+
+/* Posts each number twice, making the topic anew whenever it is gone. */
+static void *post_and_make(void *arg) {
+    struct maker *m = arg;
+    struct log_topic_conf tc = { 1, -1 };
+    char name[16], text[32];
+    snprintf(name, sizeof name, "p%d", m->number);
+    for (int64_t k = 0; !*m->stop; k++) {
+        struct ingest_rows rows;
+        struct ingest_answer a;
+        struct err e = ERR_INIT;
+        int len = snprintf(text, sizeof text, "%d.%lld", m->number, (long long)k / 2);
+        assert_int_equal(ingest_lines(&rows, text, (size_t)len, &e), 0);
+        while (ingest_post(m->in, "t", name, k / 2, &rows, &a, &e) == ERR_NOTFOUND)
+            log_topic_create(m->log, "t", &tc, NULL);
+        ingest_rows_free(&rows);
+        m->last = k / 2;
+    }
+    return NULL;
+}
+
+/* No number of a producer comes twice in one life of the topic. */
+static void check_once(struct log *log, const char *last) {
+    struct log_reader *r;
+    struct log_rows rows;
+    struct err e = ERR_INIT;
+    int64_t offset, seen[THREADS];
+    memset(seen, -1, sizeof seen);
+    if (log_reader_open(log, "t", 0, 0, &r, &e) < 0)
+        return;
+    for (int n; (n = log_read(r, 1000, &rows, &offset, &e)) > 0;)
+        for (int i = 0; i < n; i++) {
+            uint32_t from = i ? rows.value_end[i - 1] : 0;
+            char text[32];
+            snprintf(text, sizeof text, "%.*s", (int)(rows.value_end[i] - from),
+                     rows.values + from);
+            int p = text[0] - '0', k = 0;
+            assert_true(p >= 0 && p < THREADS);
+            for (const char *c = text + 2; *c; c++)
+                k = k * 10 + (*c - '0');
+            if (k <= seen[p])
+                fail_msg("%s: producer %d: %d after %lld", last, p, k, (long long)seen[p]);
+            seen[p] = k;
+        }
+    log_reader_close(r);
+}
+
+/* Gets the processor last of all. */
+static void be_slow(void) {
+    struct sched_param sp = { 0 };
+    pthread_setschedparam(pthread_self(), SCHED_IDLE, &sp);
+}
+
+static void *spin(void *stop) {
+    be_slow();
+    while (!*(atomic_bool *)stop) {
+    }
+    return NULL;
+}
+
+struct deleter {
+    struct ingest *in;
+    struct log *log;
+    int rounds;
+};
+
+/* So slowly that posts and new topics fall into every gap it leaves. */
+static void *delete_slowly(void *arg) {
+    struct deleter *d = arg;
+    be_slow();
+    for (int round = 0; round < d->rounds; round++) {
+        usleep(1000);
+        check_once(d->log, "under way");
+        ingest_topic_delete(d->in, "t", false, NULL);
+    }
+    return NULL;
+}
+
+static void test_delete_under_posts(void **state) {
+    (void)state;
+    struct log *log = scratch_log();
+    struct ingest *in;
+    atomic_bool stop = false;
+    pthread_t t[THREADS];
+    struct maker m[THREADS];
+    assert_int_equal(ingest_open(&in, log, 0, NULL), 0);
+    for (int i = 0; i < THREADS; i++) {
+        m[i] = (struct maker){ .in = in, .log = log, .number = i, .stop = &stop };
+        assert_int_equal(pthread_create(&t[i], NULL, post_and_make, &m[i]), 0);
+    }
+    pthread_t busy[4], deleter;
+    struct deleter d = { in, log, test_scale(100) + 10 };
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&busy[i], NULL, spin, &stop), 0);
+    assert_int_equal(pthread_create(&deleter, NULL, delete_slowly, &d), 0);
+    pthread_join(deleter, NULL);
+    usleep(20000);
+    stop = true;
+    for (int i = 0; i < 4; i++)
+        pthread_join(busy[i], NULL);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(t[i], NULL);
+    check_once(log, "at the end");
+    ingest_close(in);
+    log_close(log);
+    log = scratch_log();
+    assert_int_equal(ingest_open(&in, log, 0, NULL), 0);
+    for (int i = 0; i < THREADS; i++) /* the last post of each is known after a restart */
+        if (m[i].last > 0) {
+            char name[16];
+            snprintf(name, sizeof name, "p%d", i);
+            assert_true(post(in, name, m[i].last, 1).duplicate);
+        }
     ingest_close(in);
     log_close(log);
 }
@@ -401,9 +577,17 @@ int main(void) {
     operators_init();
 #define T(f) cmocka_unit_test_setup_teardown(f, scratch_make, scratch_remove)
     const struct CMUnitTest tests[] = {
-        T(test_journal),   T(test_journal_damaged),  T(test_filestore),
-        T(test_events),    T(test_bodies),           T(test_lengths),
-        T(test_producers), T(test_concurrent_posts), T(test_producer_limit),
+        T(test_journal),
+        T(test_journal_damaged),
+        T(test_filestore),
+        T(test_events),
+        T(test_bodies),
+        T(test_lengths),
+        T(test_producers),
+        T(test_concurrent_posts),
+        T(test_producer_limit),
+        T(test_topic_delete),
+        T(test_delete_under_posts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
