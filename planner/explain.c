@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VALUE_MAX = 60, SCAN_MAX = 1000 };
+enum { VALUE_MAX = 60 };
 
 const char *const explain_words[] = { "reused", "duplicate", "first", "parameter", "inputs",
                                       "parent", "history",   "start", "unshared",  NULL };
@@ -12,6 +12,7 @@ const char *const explain_words[] = { "reused", "duplicate", "first", "parameter
 struct explaining {
     struct plan *p;
     const struct flow *f;
+    struct explain *v; /* of f's tasks */
     struct arena *a;
     struct sbuf x, y;
 };
@@ -40,15 +41,17 @@ static int other_uses(const struct inst *in, const struct flow *f, const struct 
 }
 
 /* The task in which the dataflow of a use has the instance: its last stage, or one within. */
-static const char *use_task(const struct use *u) {
+static int use_index(const struct use *u) {
     const struct flow *f = u->flow;
-    if (u->task >= 0)
-        return f->tasks[u->task].id;
-    for (int i = 0; i < f->ntasks; i++)
+    for (int i = 0; i < f->ntasks && u->task < 0; i++)
         for (int k = 0; k < f->tasks[i].nstages; k++)
             if (f->stage[f->tasks[i].first + k] == u->inst)
-                return f->tasks[i].id;
-    return "";
+                return i;
+    return u->task;
+}
+
+static const char *use_task(const struct use *u) {
+    return u->flow->tasks[use_index(u)].id;
 }
 
 const char *inst_owner(const struct inst *in, struct arena *a) {
@@ -169,41 +172,46 @@ static bool same_parents(const struct inst *a, const struct inst *b) {
 struct nearest {
     const struct inst *inst;
     int score; /* smaller is nearer */
+    int compared;
+    bool more; /* candidates than EXPLAIN_COMPARED_MAX */
 };
 
 static void consider(struct explaining *e, struct nearest *best, const struct inst *in,
                      const struct inst *c) {
     if (c == in || c->def->op != in->def->op || c->refs == 0)
         return;
+    if (best->compared == EXPLAIN_COMPARED_MAX) {
+        best->more = true;
+        return;
+    }
+    best->compared++;
     bool mine = c->uses && !c->uses->next && c->uses->flow == e->f;
     const struct jnode *da, *db;
     const struct jnode *a = config_of(e, in), *b = config_of(e, c);
     int score = differing(e, a, b, &da, &db) + (same_parents(in, c) ? 0 : 1000) + (mine ? 500 : 0);
     if (!best->inst || score < best->score ||
-        (score == best->score && c->def->instance < best->inst->def->instance))
-        *best = (struct nearest){ c, score };
+        (score == best->score && c->def->instance < best->inst->def->instance)) {
+        best->inst = c;
+        best->score = score;
+    }
 }
 
-/* The nearest running task of the same type below the same parent, or reading the same topic. */
-static const struct inst *find_nearest(struct explaining *e, const struct inst *in) {
+/* The nearest running task of the same type below the same parent, or reading the same topic. Those
+ * of other types cost a look, so that `inst` NULL means that there is none. */
+static struct nearest find_nearest(struct explaining *e, const struct inst *in) {
     struct nearest best = { 0 };
-    int seen = 0;
     if (in->def->nlinks)
-        for (const struct child *c = in->parent[0]->children; c && seen < SCAN_MAX; c = c->next) {
+        for (const struct child *c = in->parent[0]->children; c && !best.more; c = c->next)
             consider(e, &best, in, c->inst);
-            seen++;
-        }
     else if (in->topic)
-        for (const struct inst *c = in->topic->readers; c && seen < SCAN_MAX; c = c->topic_next) {
+        for (const struct inst *c = in->topic->readers; c && !best.more; c = c->topic_next)
             consider(e, &best, in, c);
-            seen++;
-        }
     else
-        for (uint64_t i = 0; i <= e->p->number_mask && seen < SCAN_MAX; i++)
-            for (const struct inst *c = e->p->by_number[i]; c; c = c->next_number, seen++)
+        for (uint64_t i = 0; i <= e->p->number_mask && !best.more; i++)
+            for (const struct inst *c = e->p->by_number[i]; c; c = c->next_number)
                 if (c->state != INST_GONE && c->def->nlinks == 0)
                     consider(e, &best, in, c);
-    return best.inst;
+    return best;
 }
 
 /* An instance of equal signature, other than this one. */
@@ -222,11 +230,30 @@ static bool used_by_others(const struct inst *in, const struct flow *f) {
 }
 
 /* The task of this dataflow that a parent instance belongs to. */
-static const char *task_of(const struct flow *f, const struct inst *in) {
-    for (const struct use *u = in->uses; u; u = u->next)
-        if (u->flow == f)
-            return use_task(u);
-    return "";
+static int task_of(const struct flow *f, const struct inst *in) {
+    const struct use *u = in->uses;
+    while (u->flow != f)
+        u = u->next;
+    return use_index(u);
+}
+
+/* A parent that is not shared is the reason, but where nothing like it runs there is nothing to say
+ * about its children either. False: all parents are shared. */
+static bool why_parents(struct explaining *e, struct explain *x, const struct inst *in) {
+    bool first = false;
+    for (int k = 0; k < in->def->nlinks; k++) {
+        if (used_by_others(in->parent[k], e->f))
+            continue;
+        const struct explain *parent = &e->v[task_of(e->f, in->parent[k])];
+        if (parent->kind != EXPLAIN_FIRST) {
+            x->kind = EXPLAIN_PARENT;
+            x->parent = parent->task->id;
+            return true;
+        }
+        first = true;
+    }
+    x->kind = EXPLAIN_FIRST;
+    return first;
 }
 
 static void why_new(struct explaining *e, struct explain *x, const struct inst *in) {
@@ -241,26 +268,22 @@ static void why_new(struct explaining *e, struct explain *x, const struct inst *
         x->kind = start ? EXPLAIN_START : EXPLAIN_HISTORY;
         return;
     }
-    for (int k = 0; k < in->def->nlinks; k++)
-        if (!used_by_others(in->parent[k], e->f)) {
-            x->kind = EXPLAIN_PARENT;
-            x->other = NULL;
-            x->parent = task_of(e->f, in->parent[k]);
-            return;
-        }
-    x->other = find_nearest(e, in);
-    if (!x->other) {
-        x->kind = EXPLAIN_FIRST;
+    x->other = NULL;
+    if (why_parents(e, x, in))
         return;
-    }
+    struct nearest n = find_nearest(e, in);
+    if (!n.inst)
+        return; /* EXPLAIN_FIRST */
+    x->other = n.inst;
+    x->more = n.more;
     first_difference(e, x, in);
     x->kind = x->differing ? EXPLAIN_PARAMETER : EXPLAIN_INPUTS;
 }
 
-static void explain_task(struct explaining *e, int i, struct explain *x) {
+static void explain_task(struct explaining *e, int i) {
     const struct flow *f = e->f;
+    struct explain *x = &e->v[i];
     const struct flow_task *t = &f->tasks[i];
-    x->task = t;
     x->inst = f->stage[t->first + t->nstages - 1];
     for (int j = 0; j < i; j++)
         if (f->stage[f->tasks[j].first + f->tasks[j].nstages - 1] == x->inst) {
@@ -283,12 +306,20 @@ static void explain_task(struct explaining *e, int i, struct explain *x) {
 
 struct explain *explain_flow(struct plan *p, const struct flow *f, struct arena *a) {
     struct explaining e = { .p = p, .f = f, .a = a };
-    struct explain *v = arena_zalloc(a, sizeof *v * (size_t)f->ntasks);
-    for (int i = 0; i < f->ntasks; i++)
-        explain_task(&e, i, &v[i]);
+    int *task = ARENA_ARRAY(a, int, f->nstages); /* that begins with stage i, or -1 */
+    e.v = arena_zalloc(a, sizeof *e.v * (size_t)f->ntasks);
+    for (int i = 0; i < f->nstages; i++)
+        task[i] = -1;
+    for (int i = 0; i < f->ntasks; i++) {
+        e.v[i].task = &f->tasks[i];
+        task[f->tasks[i].first] = i;
+    }
+    for (int i = 0; i < f->nstages; i++) /* parents first */
+        if (task[i] >= 0)
+            explain_task(&e, task[i]);
     sbuf_free(&e.x);
     sbuf_free(&e.y);
-    return v;
+    return e.v;
 }
 
 /* ---- text ---- */
@@ -309,8 +340,8 @@ static const char *attach_of(const struct inst *in) {
     return in->attach ? in->attach : "the default start";
 }
 
-static const char *reason(const struct explain *x, struct arena *a) {
-    const char *other = x->other ? inst_owner(x->other, a) : "";
+static const char *reason(const struct plan *p, const struct explain *x, struct arena *a) {
+    const char *other = x->other ? inst_owner(x->other, a) : "", *near;
     switch (x->kind) {
     case EXPLAIN_REUSED: {
         char list[600] = "";
@@ -325,12 +356,15 @@ static const char *reason(const struct explain *x, struct arena *a) {
     case EXPLAIN_DUPLICATE:
         return arena_printf(a, "the same as task '%s' above: runs once", x->parent);
     case EXPLAIN_FIRST:
-        return "new: nothing like it runs on this input";
+        return p->counts.dataflows > 1 ? "new: nothing like it runs on this input"
+                                       : "new: nothing like it runs";
     case EXPLAIN_PARAMETER:
+        near = x->more ? arena_printf(a, "nearest of %d that were compared", EXPLAIN_COMPARED_MAX)
+                       : "nearest";
         if (x->differing > 1)
-            return arena_printf(a, "new: nearest is %s, where %s is %s, here %s (%d more differ)",
+            return arena_printf(a, "new: %s is %s, where %s is %s, here %s (%d more differ)", near,
                                 other, x->path, x->theirs, x->ours, x->differing - 1);
-        return arena_printf(a, "new: nearest is %s, where %s is %s, here %s", other, x->path,
+        return arena_printf(a, "new: %s is %s, where %s is %s, here %s", near, other, x->path,
                             x->theirs, x->ours);
     case EXPLAIN_INPUTS:
         return arena_printf(a, "new: %s has the same parameters but other inputs or grouping",
@@ -369,7 +403,7 @@ void explain_text(struct plan *p, const struct flow *f, struct sbuf *out) {
                 f->ntasks == 1 ? "" : "s", reused, f->ntasks - reused, history_words[f->history]);
     for (int i = 0; i < f->ntasks; i++) {
         sbuf_printf(out, "  %-*s  %-*s  ", wid, f->tasks[i].id, wtype, f->tasks[i].op->name);
-        sbuf_adds(out, reason(&v[i], &a));
+        sbuf_adds(out, reason(p, &v[i], &a));
         if (v[i].kind == EXPLAIN_REUSED)
             sbuf_printf(out, "; history from %s", since(v[i].inst, &a));
         sbuf_adds(out, "\n");
@@ -392,7 +426,8 @@ static void add_from(struct sbuf *out, const struct explain *x) {
     sbuf_adds(out, "]");
 }
 
-static void task_json(const struct explain *x, struct arena *a, struct sbuf *out) {
+static void task_json(const struct plan *p, const struct explain *x, struct arena *a,
+                      struct sbuf *out) {
     char sig[33];
     sig_text(x->inst->def->sig, sig);
     sbuf_printf(out, "{\"id\":\"%s\",\"type\":\"%s\",\"signature\":\"%s\",\"instance\":%llu",
@@ -402,7 +437,7 @@ static void task_json(const struct explain *x, struct arena *a, struct sbuf *out
     add_str(out, "history_from", since(x->inst, a));
     if (x->inst->attach)
         sbuf_printf(out, ",\"attach\":%s", x->inst->attach);
-    add_str(out, "reason", reason(x, a));
+    add_str(out, "reason", reason(p, x, a));
     if (x->kind == EXPLAIN_REUSED)
         add_from(out, x);
     const struct use *u = NULL;
@@ -430,7 +465,7 @@ void explain_json(struct plan *p, const struct flow *f, struct sbuf *out) {
                 f->name, history_words[f->history], reused, f->ntasks - reused);
     for (int i = 0; i < f->ntasks; i++) {
         sbuf_adds(out, i ? "," : "");
-        task_json(&v[i], &a, out);
+        task_json(p, &v[i], &a, out);
     }
     sbuf_adds(out, "]}\n");
     arena_free(&a);

@@ -1,6 +1,7 @@
 /* Why each task of a dataflow is reused or new. Works on a committed dataflow and on one that was
  * submitted and not yet committed (a dry run is submit, explain, rollback).
- * Pure reading; one thread. Cost: the dataflow's tasks times the children of their parents. */
+ * Pure reading; one thread. Cost: for each new task a look at the children of its parent and a
+ * comparison of configs (~5 us) with EXPLAIN_COMPARED_MAX of the same type. */
 #ifndef BRAID_EXPLAIN_H
 #define BRAID_EXPLAIN_H
 #include "planner/model.h"
@@ -8,17 +9,17 @@
 enum explain_kind {
     EXPLAIN_REUSED,    /* others use the same instance */
     EXPLAIN_DUPLICATE, /* equals an earlier task of the same dataflow */
-    EXPLAIN_FIRST,     /* nothing like it runs */
+    EXPLAIN_FIRST,     /* nothing like it, or like what feeds it, runs */
     EXPLAIN_PARAMETER, /* like `other` but for a parameter */
     EXPLAIN_INPUTS,    /* like `other` but fed otherwise: ports, groupings, more inputs */
-    EXPLAIN_PARENT,    /* the task feeding it is not shared already */
+    EXPLAIN_PARENT,    /* a task feeding it is not shared, for the reason given there */
     EXPLAIN_HISTORY,   /* `other` is equal, but its memory began earlier (history: own) */
     EXPLAIN_START,     /* `other` is equal, but was started elsewhere in the topic */
     EXPLAIN_UNSHARED,  /* never shared: not deterministic, or with effects outside */
 };
 extern const char *const explain_words[]; /* "reused" "duplicate" "first" … */
 
-enum { EXPLAIN_FROM_MAX = 5 };
+enum { EXPLAIN_FROM_MAX = 5, EXPLAIN_COMPARED_MAX = 1000 };
 struct explain {
     enum explain_kind kind;
     const struct flow_task *task;
@@ -26,7 +27,8 @@ struct explain {
     const struct inst *stage; /* its first stage that is not shared, which decides */
     int nfrom, from_total;    /* EXPLAIN_REUSED: others, oldest first; kept and in all */
     const struct use *from[EXPLAIN_FROM_MAX];
-    const struct inst *other;  /* the nearest running candidate */
+    const struct inst *other; /* the nearest running candidate */
+    bool more; /* EXPLAIN_PARAMETER: nearest of EXPLAIN_COMPARED_MAX candidates, there are more */
     const char *parent;        /* EXPLAIN_PARENT, EXPLAIN_DUPLICATE: a task of this dataflow */
     const char *path;          /* EXPLAIN_PARAMETER: "ranges/temperature/0" */
     const char *theirs, *ours; /* canonical JSON, shortened; "nothing" when absent */

@@ -91,6 +91,11 @@ static void explained(const char *name, const char *text) {
 static void test_reasons(void **state) {
     (void)state;
     run("a", "shared", SRC("t") MAP("m", "1", "in") AGG("g", "1", "m") OUT("o", "x", "g"));
+    explained("a", "a: 4 tasks, 0 reused, 4 new; history shared\n"
+                   "  in  face  new: nothing like it runs\n"
+                   "  m   map   new: nothing like it runs\n"
+                   "  g   agg   new: nothing like it runs\n"
+                   "  o   out   new: nothing like it runs\n");
     run("b", "shared",
         SRC("t") MAP("m", "2", "in") MAP("same", "1", "in") MAP("twin", "1", "in")
             AGG("g", "2", "same") OUT("o", "y", "g"));
@@ -127,7 +132,36 @@ static void test_reasons(void **state) {
     run("f", "shared", SRC("elsewhere") MAP("m", "1", "in"));
     explained("f", "f: 2 tasks, 0 reused, 2 new; history shared\n"
                    "  in  face  new: nothing like it runs on this input\n"
-                   "  m   map   new: its input 'in' is not shared\n");
+                   "  m   map   new: nothing like it runs on this input\n");
+}
+
+/* What it says holds however many tasks run: beyond EXPLAIN_COMPARED_MAX candidates it says so, and
+ * "nothing like it" means nothing, not nothing among the first ones. */
+static void test_many(void **state) {
+    (void)state;
+    char name[32], tasks[400];
+    run("a", "shared", SRC("t") AGG("g", "1", "in"));
+    for (int i = 0; i < EXPLAIN_COMPARED_MAX + 200; i++) {
+        snprintf(name, sizeof name, "f%d", i);
+        snprintf(tasks, sizeof tasks, SRC("t") MAP("m", "%d", "in"), i + 10);
+        run(name, "shared", tasks);
+    }
+    run("b", "shared", SRC("t") AGG("g", "2", "in") MAP("m", "1", "in"));
+    struct arena a = { 0 };
+    struct explain *v = explain_flow(p, plan_find(p, "b"), &a);
+    assert_int_equal(v[0].from_total, EXPLAIN_COMPARED_MAX + 201);
+    assert_int_equal(v[1].kind, EXPLAIN_PARAMETER);
+    assert_string_equal(inst_owner(v[1].other, &a), "a/g"); /* older than all the others */
+    assert_false(v[1].more);
+    assert_int_equal(v[2].kind, EXPLAIN_PARAMETER);
+    assert_true(v[2].more);
+    arena_free(&a);
+    struct sbuf b = { 0 };
+    explain_text(p, plan_find(p, "b"), &b);
+    assert_non_null(strstr(sbuf_str(&b), "b: 3 tasks, 1 reused, 2 new"));
+    assert_non_null(strstr(b.p, " and 1196 more"));
+    assert_non_null(strstr(b.p, "nearest of 1000 that were compared is f"));
+    sbuf_free(&b);
 }
 
 /* A secret that tells two tasks apart is named, not shown; paths lead to the deepest difference. */
@@ -334,8 +368,9 @@ static void test_restart_changed(void **state) {
 int main(void) {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        T(test_reasons),   T(test_difference), T(test_json),     T(test_tree),
-        T(test_conflicts), T(test_one_cut),    T(test_new_port), T(test_restart_changed),
+        T(test_reasons), T(test_many),     T(test_difference),
+        T(test_json),    T(test_tree),     T(test_conflicts),
+        T(test_one_cut), T(test_new_port), T(test_restart_changed),
     };
     plan_ops_init();
     return cmocka_run_group_tests(tests, NULL, NULL);
