@@ -1,5 +1,6 @@
 /* range_filter and bloom_filter. */
 #include "operators/bloom.h"
+#include "operators/names.h"
 #include "tests/unit/harness.h"
 #include "tests/unit/optest.h"
 #include <math.h>
@@ -58,6 +59,23 @@ static void range_of_observations(void **state) {
     optest_expect(&t, rows,
                   "a,temperature,null\na,light,5\na,dust,10\nb,light,null\n"
                   "b,temperature,1\nc,null,77\nc,light,null\nc,light,null\nc,lights,4\n");
+}
+
+/* Names that begin at one address are still told apart by their length. */
+static void names_in_one_place(void **state) {
+    (void)state;
+    static const char *const name[] = { "light", "lights", "li" };
+    static const char text[] = "lights";
+    struct names m;
+    names_open(&m, 3, name);
+    names_begin(&m);
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(names_find(&m, (struct span){ .p = text, .len = 5 }), 0);
+        assert_int_equal(names_find(&m, (struct span){ .p = text, .len = i & 1 ? 6 : 2 }),
+                         i & 1 ? 1 : 2);
+        assert_int_equal(names_find(&m, (struct span){ .p = text, .len = 3 }), -1);
+    }
+    names_close(&m);
 }
 
 /* Every row passes; values stay. */
@@ -279,7 +297,8 @@ int main(void) {
         cmocka_unit_test(range_equals_oracle),   cmocka_unit_test(range_of_similar_names),
         cmocka_unit_test(range_errors),          cmocka_unit_test(bloom_drops_strangers),
         cmocka_unit_test(bloom_of_numbers),      cmocka_unit_test(bloom_rate_holds),
-        cmocka_unit_test(range_flags_rows),      cmocka_unit_test(bloom_of_lines),
+        cmocka_unit_test(names_in_one_place),    cmocka_unit_test(range_flags_rows),
+        cmocka_unit_test(bloom_of_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -70,7 +70,7 @@ static void values_are_as_asked(void **state) {
     struct optest_op o;
     open_config(&o, "{\"fields\":{" FIELDS "},\"rate\":4,\"first_time\":\"1970-01-01T00:00:10Z\"}");
     double lo = 1e9, hi = -1e9, step = 0, last = 0;
-    int seen[7] = { 0 }, nulls = 0, rows = 0;
+    int seen[7] = { 0 }, word[256] = { 0 }, nulls = 0, rows = 0;
     bool key[50] = { false };
     for (int64_t at = 0; at < 20000; at += BATCH_ROWS) {
         struct batch b;
@@ -87,6 +87,8 @@ static void values_are_as_asked(void **state) {
             assert_in_range(b.cols[2].i64[r] + 3, 0, 6);
             seen[b.cols[2].i64[r] + 3]++;
             nulls += column_null(&b.cols[3], r);
+            if (!column_null(&b.cols[3], r)) /* nulls do not prefer a value */
+                word[(unsigned char)b.cols[3].str[r].p[0]]++;
             struct span k = b.cols[4].str[r];
             assert_true(k.len >= 2 && k.len <= 3 && k.p[0] == 's');
             int number = k.p[1] - '0';
@@ -106,6 +108,8 @@ static void values_are_as_asked(void **state) {
     for (int i = 0; i < 7; i++)
         assert_in_range(seen[i], rows / 7 * 9 / 10, rows / 7 * 11 / 10);
     assert_in_range(nulls, rows * 23 / 100, rows * 27 / 100);
+    for (const char *c = "rgb"; *c; c++)
+        assert_in_range(word[(unsigned char)*c], rows * 23 / 100, rows * 27 / 100);
     for (int i = 0; i < 50; i++)
         assert_true(key[i]);
     optest_close(&o);
@@ -136,6 +140,19 @@ static void whole_range_of_integers(void **state) {
     for (int i = 0; i < 1000; i++)
         negative += b.cols[0].i64[i] < 0;
     assert_in_range(negative, 400, 600);
+    optest_close(&o);
+}
+
+/* What cannot be rounded stays as it is. */
+static void large_numbers_stay_finite(void **state) {
+    (void)state;
+    struct optest_op o;
+    struct batch b;
+    struct origin origin = { 0 };
+    open_config(&o, "{\"fields\":{\"u\":{\"uniform\":[1e300,1.1e300],\"digits\":15}}}");
+    o.desc->pull(o.self, &o.ctx, 0, 100, &b, &origin);
+    for (int i = 0; i < 100; i++)
+        assert_true(b.cols[0].f64[i] >= 1e300 && b.cols[0].f64[i] <= 1.1e300);
     optest_close(&o);
 }
 
@@ -177,6 +194,7 @@ int main(void) {
         cmocka_unit_test(stream_ends),
         cmocka_unit_test(errors),
         cmocka_unit_test(whole_range_of_integers),
+        cmocka_unit_test(large_numbers_stay_finite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -141,6 +141,8 @@ static void lowering(void **state) {
           "/tasks/0/config/header: only format csv has this parameter" },
         { "\"topic\":\"t\",\"format\":\"csv\",\"delimiter\":\"--\"," SCHEMA, "",
           "/tasks/0/config/delimiter: the delimiter must be one ASCII character, and no quote" },
+        { "\"topic\":\"t\",\"format\":\"csv\",\"delimiter\":\"\\\"\"," SCHEMA, "",
+          "/tasks/0/config/delimiter: the delimiter must be one ASCII character, and no quote" },
         { "\"topic\":\"t\",\"format\":\"json\",\"time\":{\"field\":\"timestmp\"}," SCHEMA, "",
           "/tasks/0/config/time" },
         { "\"topic\":\"t\"", "\"topic\":\"o\",\"file\":\"f\"",
@@ -496,6 +498,43 @@ static void record_or_log_time(void **state) {
     rig_close(&g);
 }
 
+/* Rows of one position see the watermark before all of them, wherever the batch is cut. */
+static void rows_of_one_position(void **state) {
+    (void)state;
+    int64_t t[] = { 100, 300, 200, 50 }, off[] = { 0, 0, 0, 1 };
+    for (int cut = 1; cut <= 4; cut++) {
+        struct rig g;
+        struct column c = { .i64 = t };
+        struct origin o = { .n = 2 };
+        rig_open(&g, &(struct optest){ .op = "time",
+                                       .in = "t:i64",
+                                       .config = "{\"base\":\"field\",\"time\":{\"field\":\"t\","
+                                                 "\"unit\":\"ms\"},\"lateness\":\"10ms\"}" });
+        g.op.ctx.origin = g.op.ctx.out_origin = &o;
+        for (int from = 0; from < 4; from += cut) {
+            uint16_t sel[] = { 0, 1, 2, 3 };
+            struct batch b = { .schema = g.op.ctx.in[0],
+                               .cols = &c,
+                               .rows = 4,
+                               .n = (uint32_t)(from + cut < 4 ? cut : 4 - from),
+                               .sel = sel + from,
+                               .off = off,
+                               .origin = &o };
+            rig_process(&g, &b);
+        }
+        g.op.desc->end(g.op.self, &g.op.ctx);
+        char want[200];
+        snprintf(want, sizeof want,
+                 "0.0 @100 wm%" PRId64 " 100\n0.0 @300 wm%" PRId64 " 300\n0.0 @200 wm%" PRId64
+                 " 200\n1.0 @50 wm290 50\n",
+                 TIME_MIN, TIME_MIN, TIME_MIN);
+        assert_string_equal(sbuf_str(&g.out), want);
+        assert_int_equal(g.op.ctx.out_origin->wm[0], 290);
+        assert_int_equal(g.op.ctx.out_origin->wm[1], 290);
+        rig_close(&g);
+    }
+}
+
 /* ---- exploding ---- */
 
 static void explodes(void **state) {
@@ -518,6 +557,7 @@ static void explodes(void **state) {
     assert_string_equal(sbuf_str(&g.out), "100.0 @10 x 10 100 f 0.5\n100.1 @10 x 10 100 n 1\n"
                                           "102.0 @30 z 30 102 f null\n102.1 @30 z 30 102 n 3\n");
     assert_int_equal(g.op.counts.absorbed, 2);
+    assert_int_equal(g.op.ctx.out[0]->f[4].type, TYPE_F64); /* integers, too */
     rig_close(&g);
     /* a string among the observed fields: values are text */
     rig_open(&g, &(struct optest){ .op = "explode",
@@ -604,6 +644,13 @@ static void encode_stage(void **state) {
                                           "0.0 {\"v\":\"a\"}\n1 !bad_utf8\n2.0 {\"v\":\"b\"}\n");
     assert_int_equal(g.op.counts.passed, 6);
     assert_int_equal(g.op.counts.rejected, 3);
+    uint16_t sel[] = { 1, 2 }; /* the first selected row is not the first of the batch */
+    b.sel = sel;
+    b.n = 2;
+    g.out.len = 0;
+    rig_process(&g, &b);
+    rig_end(&g);
+    assert_string_equal(sbuf_str(&g.out), "1 !bad_utf8\n2.0 {\"v\":\"b\"}\n");
     rig_close(&g);
 }
 
@@ -622,6 +669,7 @@ int main(void) {
         cmocka_unit_test(event_time),
         cmocka_unit_test(time_units),
         cmocka_unit_test(record_or_log_time),
+        cmocka_unit_test(rows_of_one_position),
         cmocka_unit_test(explodes),
         cmocka_unit_test(explodes_in_pieces),
         cmocka_unit_test(plan_errors),

@@ -401,6 +401,12 @@ static void distinct_rows(void **state) {
                   "b,5,1e300\n",
                   "a,0,0.5,12,12\na,1,-7,12,12\na,1,null,12,12\na,2,1e300,12,13\na,3,0.5,12,13\n"
                   "a,4,0.5,12,13\na,null,0.5,12,13\na,5,0.5,13,13\nb,5,1e300,13,13\n");
+    t.in = "k:string s:string b:bool"; /* an empty text counts, a null does not */
+    t.config = "{\"fields\":[\"s\",\"b\"],\"k\":5}";
+    assert_true(optest_state(&t, "a,x,true\na,null,null\n") == optest_state(&t, "a,x,true\n"));
+    assert_true(optest_state(&t, "a,x,true\na,,true\n") != optest_state(&t, "a,x,true\n"));
+    assert_true(optest_state(&t, "a,x,null\na,x,true\n") != optest_state(&t, "a,x,null\n"));
+    t.in = "k:string n:i64 v:f64";
     t.config = "{\"fields\":[\"n\"],\"k\":17}";
     expect_error(&t, "between 4 and 16");
     t.config = "{\"fields\":[\"n\",\"n\"]}";
@@ -438,6 +444,10 @@ static void pi_of_many_ports(void **state) {
     (void)state;
     struct optest t = { .op = "pi_viete", .in = "a:i64 b:string", .config = "{\"iterations\":40}" };
     optest_expect(&t, "1,x\n2,null\n", "1,x,3.141592653589794\n2,null,3.141592653589794\n");
+    t.config = "{\"iterations\":1}";
+    optest_expect(&t, "1,x\n", "1,x,2.82842712474619\n");
+    t.config = "{\"iterations\":3}";
+    optest_expect(&t, "1,x\n", "1,x,3.121445152258052\n");
     t.in = "left=a:i64 b:string c:f64|right=c:f64 a:i64 b:i64";
     t.out = "one two";
     t.config = "{\"iterations\":0,\"label\":\"align\",\"params\":{\"x\":[1,2]}}";

@@ -2,6 +2,7 @@
  * rows out of order, nulls, cuts, aborts and reloads; and by hand at the edges of time. */
 #include "engine/num.h"
 #include "engine/xsum.h"
+#include "operators/window_index.h"
 #include "tests/unit/harness.h"
 #include "tests/unit/optest.h"
 #include <math.h>
@@ -330,6 +331,72 @@ static void wide_sums(void **state) {
     free(got);
 }
 
+/* 0 and -0 are one value, and which comes first does not matter. */
+static void zeros(void **state) {
+    (void)state;
+    struct optest t = { .op = "window_aggregate",
+                        .in = "k:string x:f64",
+                        .by = "k",
+                        .config = "{\"aggregate\": {\"lo\": \"min(x)\", \"hi\": \"max(x)\"}, "
+                                  "\"every\": \"10ms\"}" };
+    optest_expect(&t, "@1 a,-0\n@2 a,0\n@3 b,0\n@4 b,-0\n@5 c,-0\n!end\n",
+                  "@9 a,0,10,0,0\n@9 b,0,10,0,0\n@9 c,0,10,0,0\n");
+    assert_true(optest_state(&t, "@1 a,-0\n@2 a,0\n") == optest_state(&t, "@1 a,0\n@2 a,-0\n"));
+}
+/* Groups of several fields with nulls, which come before all values; and one whose key is long. */
+static void group_keys(void **state) {
+    (void)state;
+    struct optest t = { .op = "window_aggregate",
+                        .in = "a:i64 b:string c:bool",
+                        .by = "a b c",
+                        .config = "{\"aggregate\": {\"n\": \"count()\"}, \"every\": \"10ms\", "
+                                  "\"size\": \"30ms\"}" };
+    optest_expect(&t,
+                  "@1 null,x,true\n@2 2,null,true\n@3 -2,x,false\n@4 2,x,null\n@5 2,x,true\n"
+                  "@6 2,,true\n!wm 10\n",
+                  "@9 null,x,true,-20,10,1\n@9 -2,x,false,-20,10,1\n@9 2,null,true,-20,10,1\n"
+                  "@9 2,,true,-20,10,1\n@9 2,x,null,-20,10,1\n@9 2,x,true,-20,10,1\n");
+    t.in = "b:string";
+    t.by = "b";
+    struct sbuf in = { 0 }, want = { 0 };
+    for (int len = 4096; len <= 40960; len += 36864) {
+        sbuf_adds(&in, "@1 ");
+        for (int i = 0; i < len; i++)
+            sbuf_adds(&in, "x");
+        sbuf_adds(&in, "\n");
+    }
+    sbuf_adds(&in, "@2 y\n!wm 10\n");
+    sbuf_adds(&want, "@9 ");
+    for (int i = 0; i < 4096; i++)
+        sbuf_adds(&want, "x");
+    sbuf_adds(&want, ",-20,10,1\n@9 y,-20,10,1\n"
+                     "!reject key_too_long: the group key is longer than 4096 bytes\n");
+    optest_expect(&t, sbuf_str(&in), sbuf_str(&want));
+    sbuf_free(&in);
+    sbuf_free(&want);
+}
+/* Groups that are gone are forgotten: memory follows what is open. */
+static void index_forgets(void **state) {
+    (void)state;
+    struct window_index x = { 0 };
+    for (int i = 0; i < 20000; i++) {
+        char text[16];
+        uint32_t len = (uint32_t)snprintf(text, sizeof text, "k%d", i);
+        struct span key = { .p = text, .len = len };
+        window_index_add(&x, i, key, state_hash(text, len));
+        window_index_sort(&x);
+        if (i >= 10) {
+            uint32_t id = window_index_find(&x, key, state_hash(text, len));
+            assert_true(window_slice_has(&x.slice[x.nslices - 1], id));
+            window_index_drop_first(&x);
+        }
+    }
+    assert_int_equal(x.entries, 10);
+    assert_int_equal(x.nslices, 10);
+    assert_in_range(x.nkeys, 10, 200);
+    window_index_free(&x);
+}
+
 static void submit_errors(void **state) {
     (void)state;
     static const char *const bad[][2] = {
@@ -361,10 +428,17 @@ static void submit_errors(void **state) {
 
 int main(void) {
     const struct CMUnitTest all[] = {
-        cmocka_unit_test(tumbling),      cmocka_unit_test(sliding_without_group),
-        cmocka_unit_test(late_for_some), cmocka_unit_test(edges_of_time),
-        cmocka_unit_test(wide_sums),     cmocka_unit_test(submit_errors),
-        cmocka_unit_test(late_groups),   cmocka_unit_test(equals_recomputation),
+        cmocka_unit_test(tumbling),
+        cmocka_unit_test(sliding_without_group),
+        cmocka_unit_test(late_for_some),
+        cmocka_unit_test(edges_of_time),
+        cmocka_unit_test(wide_sums),
+        cmocka_unit_test(submit_errors),
+        cmocka_unit_test(late_groups),
+        cmocka_unit_test(zeros),
+        cmocka_unit_test(group_keys),
+        cmocka_unit_test(index_forgets),
+        cmocka_unit_test(equals_recomputation),
     };
     return cmocka_run_group_tests_name("window", all, NULL, NULL);
 }
