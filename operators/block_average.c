@@ -173,9 +173,12 @@ static void block_process(void *self, struct op_ctx *x, int port, const struct b
 
 const struct op_desc op_block_average = {
     .name = "block_average",
-    .doc = "Means over tumbling windows of `window` rows of one key (`by`). Every full window "
-           "makes one row: the grouping keys, the fields of `keep`, the means. For rows of one "
-           "observation each, group by its name as well and average the value. (RIoTBench AVG.)",
+    .doc =
+        "Means over tumbling windows of `window` rows of one key (`by`). Every full window "
+        "makes one row: the grouping keys, the fields of `keep`, the means. For rows of one "
+        "observation each, group by its name as well and average the value. A mean of nulls alone "
+        "is null. Memory: 8 bytes x window x fields for each key with an open window. (RIoTBench "
+        "AVG.)",
     .example = "{\"fields\": [\"temperature\"], \"window\": 10}",
     .semantics = 1,
     .state_version = 1,

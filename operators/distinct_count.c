@@ -192,7 +192,8 @@ const struct op_desc op_distinct_count = {
     .name = "distinct_count",
     .doc = "Adds to every row how many different values a field has shown so far, for each key "
            "(`by`) or over all, estimated by LogLog counting with 2^k buckets, bit for bit as "
-           "RIoTBench DAC does. Good to some per cent once there are more values than buckets.",
+           "RIoTBench DAC does. Good to some per cent once there are more values than buckets. "
+           "Memory: 2^k bytes a field and key.",
     .example = "{\"fields\": [\"source\"], \"k\": 10}",
     .semantics = 1,
     .state_version = 1,

@@ -312,7 +312,8 @@ static const struct record *oldest(struct join_self *s, struct span *key, uint64
 /* ---- giving up ---- */
 
 /* A dead letter at the position of the record's first row. That row was counted as absorbed when it
- * came; now it is a rejected one. */
+ * came; now it is a rejected one. Counters begin anew with the process: a row that none of them
+ * knows of is not counted twice. */
 static void give_up(struct join_self *s, struct op_ctx *x, const struct batch *b,
                     const struct record *r, const char *code) {
     char missing[160];
@@ -331,9 +332,12 @@ static void give_up(struct join_self *s, struct op_ctx *x, const struct batch *b
     at.rows = at.n = 1;
     at.off = &off;
     at.sub = &sub;
-    x->count->absorbed--;
     op_reject(x, &at, 0, code, "record has %d of %d observations; missing: %s",
               __builtin_popcountll(r->have), s->n, missing);
+    if (x->count->absorbed)
+        x->count->absorbed--;
+    else
+        x->count->rejected--;
 }
 
 static void give_up_oldest(struct join_self *s, struct op_ctx *x, const struct batch *b,
@@ -606,7 +610,8 @@ const struct op_desc op_join = {
     .doc = "Puts the observations of one record, a row each, back together: one row a record, "
            "once all needed names have come. Of a name that comes twice the later value counts. "
            "Records that stay incomplete are given up, oldest first, as dead letters (`timeout`, "
-           "`max_open`). (RIoTBench Join.)",
+           "`max_open`) at the position of their first row. Memory: 40 bytes and 8 a name for each "
+           "open id, at most `max_open` of them. (RIoTBench Join.)",
     .example = "{\"id\": \"msgid\", \"need\": [\"temperature\", \"humidity\"]}",
     .semantics = 1,
     .state_version = 1,

@@ -154,7 +154,8 @@ const struct op_desc op_sliding_linear_regression = {
     .name = "sliding_linear_regression",
     .doc = "Fits a line to the last `train` values of each key (`by`) and adds the next `predict` "
            "values on it as columns. The first `train` values of a key make no row. For rows of "
-           "one observation each, group by its name as well. (RIoTBench SLR.)",
+           "one observation each, group by its name as well. A prediction that overflows is null. "
+           "Memory: 8 bytes x train a key. (RIoTBench SLR.)",
     .example = "{\"field\": \"temperature\", \"train\": 10, \"predict\": 10}",
     .semantics = 1,
     .state_version = 1,

@@ -69,8 +69,8 @@ static const struct param window_params[] = {
       .offset = offsetof(struct window_config, late),
       .def = "\"drop\"",
       .words = late_words,
-      .doc = "What happens to a row whose windows have all fired: `drop` it, or make it a "
-             "`dead_letter`." },
+      .doc = "What happens to a row whose windows have all fired: `drop` it (counted as late), or "
+             "make it a `dead_letter`." },
     { .name = NULL },
 };
 
@@ -647,9 +647,13 @@ const struct op_desc op_window_aggregate = {
         "Aggregates rows by event time in tumbling windows (`size` = `every`) or sliding ones, "
         "for each group of the input's `by`. When the watermark passes the end of a window and "
         "`lateness`, every group with rows in it makes one row: the group's fields, "
-        "`window_start`, `window_end` (ms, the end is exclusive) and the aggregates. Sums, means "
-        "and deviations are exactly rounded and do not depend on the order of rows. Nulls are "
-        "ignored.",
+        "`window_start` and `window_end` (i64, ms since 1970 in UTC; the end is exclusive) and the "
+        "aggregates. The row's event time is `window_end` - 1 ms; rows that fire together come by "
+        "`window_end`, then by group. Sums, means and deviations are exactly rounded and do not "
+        "depend on the order of rows. Nulls are ignored: `count(x)` is then 0, the others are null "
+        "(`stddev` and `variance` below two values); a sum beyond its type is null, too. Memory: "
+        "some 100 bytes for each group and slice (the greatest common divisor of `size` and "
+        "`every`) of the open windows.",
     .example = "{\"aggregate\": {\"mean_t\": \"mean(temperature)\", \"n\": \"count()\"}, "
                "\"every\": \"10s\", \"size\": \"1m\"}",
     .semantics = 1,

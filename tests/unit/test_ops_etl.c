@@ -327,6 +327,45 @@ static void join_later_counts(void **state) {
     assert_true(optest_state(&t, "s,1,a,1\ns,1,b,2\ns,2,zzz,1\n") == 0);
 }
 
+static void feed(struct optest_op *o, int64_t id, int64_t wm) {
+    struct span s = { .p = "s", .len = 1 }, obs = { .p = "a", .len = 1 };
+    double v = 1;
+    struct column c[] = { { .str = &s }, { .i64 = &id }, { .str = &obs }, { .f64 = &v } };
+    struct batch b = {
+        .schema = o->ctx.in[0], .cols = c, .rows = 1, .n = 1, .off0 = id, .time = &wm, .wm = &wm
+    };
+    o->counts.in++;
+    o->desc->process(o->self, &o->ctx, 0, &b);
+    arena_reset(&o->tick);
+}
+/* Counters begin with the process, open records do not: giving one up must not count below zero. */
+static void join_counts_after_restart(void **state) {
+    (void)state;
+    struct optest t = { .op = "join",
+                        .in = OBS,
+                        .config = "{\"need\":[\"a\",\"b\"],\"timeout\":\"10ms\"}" };
+    struct optest_op before, after;
+    assert_int_equal(optest_open(&before, &t, NULL), 0);
+    assert_int_equal(optest_open(&after, &t, NULL), 0);
+    for (int id = 1; id <= 3; id++)
+        feed(&before, id, 100);
+    const void *key, *value;
+    uint32_t klen, vlen;
+    for (uint64_t it = 0; state_next(before.table[0], &it, &key, &klen, &value, &vlen);)
+        state_load(after.table[0], key, klen, value, vlen);
+    after.desc->rebuild(after.self, &after.ctx);
+    for (int id = 4; id <= 6; id++) { /* the first pushes out all of before, then each the last */
+        feed(&after, id, 100 * id);
+        const struct op_counts *c = &after.counts;
+        assert_int_equal(state_count(after.table[0]), 1);
+        assert_int_equal(c->in, id - 3);
+        assert_int_equal(c->absorbed, 1);
+        assert_int_equal(c->rejected, id - 4);
+    }
+    optest_close(&before);
+    optest_close(&after);
+}
+
 static void join_errors(void **state) {
     (void)state;
     struct optest t = { .op = "join", .share_offsets = true, .in = OBS };
@@ -526,6 +565,7 @@ int main(void) {
         cmocka_unit_test(interpolate_state),
         cmocka_unit_test(join_keys),
         cmocka_unit_test(join_later_counts),
+        cmocka_unit_test(join_counts_after_restart),
         cmocka_unit_test(annotate_joins),
         cmocka_unit_test(annotate_shares),
         cmocka_unit_test(annotate_errors),

@@ -260,6 +260,31 @@ static void bloom_of_numbers(void **state) {
     expect_error(&t, "fields/id: 'id' is listed twice");
 }
 
+/* A null is no member even where the filter would say so; filters of one file for fields of other
+ * types are others. */
+static void bloom_nulls_and_types(void **state) {
+    (void)state;
+    for (int i = 0; i < 30; i++) {
+        char text[16];
+        snprintf(text, sizeof text, "%d\n", i);
+        const char *const files[] = { "m", text, NULL };
+        struct optest t = { .op = "bloom_filter",
+                            .in = "v:i64 id:string",
+                            .files = files,
+                            .config =
+                                "{\"field\":\"id\",\"members\":\"m\",\"false_positive\":0.5}" };
+        struct optest_op held;
+        optest_expect(&t, "1,null\n2,null\n", "");
+        assert_int_equal(optest_open(&held, &t, NULL), 0);
+        t.in = "v:string id:i64";
+        char rows[32], want[32];
+        snprintf(rows, sizeof rows, "a,null\na,%d\n", i);
+        snprintf(want, sizeof want, "a,%d\n", i);
+        optest_expect(&t, rows, want);
+        optest_close(&held);
+    }
+}
+
 /* No member is ever lost, and the measured rate of false positives stays within 10 % of the asked
  * one (plus 4 standard deviations), also for the smallest and for many probes. */
 static void bloom_rate_holds(void **state) {
@@ -298,7 +323,7 @@ int main(void) {
         cmocka_unit_test(range_errors),          cmocka_unit_test(bloom_drops_strangers),
         cmocka_unit_test(bloom_of_numbers),      cmocka_unit_test(bloom_rate_holds),
         cmocka_unit_test(names_in_one_place),    cmocka_unit_test(range_flags_rows),
-        cmocka_unit_test(bloom_of_lines),
+        cmocka_unit_test(bloom_of_lines),        cmocka_unit_test(bloom_nulls_and_types),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
