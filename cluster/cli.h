@@ -97,6 +97,7 @@ int cli_read_file(const char *name, size_t max, struct arena *a, char **data, si
 /* What the terminal can do. */
 bool term_color(int fd);
 bool term_is(int fd);
-int term_width(int fd); /* columns; 100 when it is no terminal */
+enum { TERM_WIDTH_MIN = 40 };
+int term_width(int fd); /* columns, at least TERM_WIDTH_MIN; 100 when it is no terminal */
 int term_height(int fd);
 #endif

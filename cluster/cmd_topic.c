@@ -53,6 +53,7 @@ int cmd_topics(struct cli *c) {
 struct tail {
     struct cli *c;
     int64_t left; /* lines still to print; -1: no end */
+    bool any;     /* something has come */
     bool failed;
     struct err err;
 };
@@ -66,6 +67,7 @@ static int tail_failed(struct tail *t) {
 static int on_tail(void *arg, const char *p, size_t len) {
     struct tail *t = arg;
     const char *end = p + len;
+    t->any = true;
     while (p < end && t->left != 0) {
         const char *nl = memchr(p, '\n', (size_t)(end - p));
         const char *to = nl ? nl + 1 : end;
@@ -154,6 +156,12 @@ static int tail_range(struct cli *c, const struct tail_options *o, const struct 
         *from = end;
     else if (num_i64_whole(o->from, o->from + strlen(o->from), from) < 0 || *from < 0)
         return cli_usage(c, "--from is an offset, earliest or latest, not '%s'", o->from);
+    if (*from > end) {
+        struct err e;
+        err_set(&e, ERR_INPUT, "offset %lld is beyond the end, %lld", (long long)*from,
+                (long long)end);
+        return cli_error(c, &e);
+    }
     if (o->n == CLI_UNSET && !o->follow)
         *count = end > *from ? end - *from : 0;
     return 0;
@@ -228,6 +236,8 @@ int cmd_tail(struct cli *c) {
                                              .text = "the stream ended: the server stopped, or the "
                                                      "topic or dataflow was removed" });
     }
+    if (rc == 0 && !t.any && !o->follow && o->n != 0)
+        cli_note(c, "%s: no records there", c->args[0]);
     errs_free(&es);
     client_close(cl);
     return rc;
@@ -309,10 +319,10 @@ static void print_replayed(struct cli *c, const char *title, const struct replay
     double seconds = (double)(t->ns > 0 ? t->ns : 1) / 1e9;
     if (c->json) {
         printf("{\"records\":%lld,\"bytes\":%lld,\"posts\":%lld,\"repeated\":%lld,\"first\":%lld,"
-               "\"next\":%lld,\"behind_ms_max\":%lld,\"ns\":%lld}\n",
+               "\"next\":%lld,\"behind_ms_max\":%lld,\"ns\":%lld,\"interrupted\":%s}\n",
                (long long)t->records, (long long)t->bytes, (long long)t->posts,
                (long long)t->repeated, (long long)t->first, (long long)t->next,
-               (long long)t->behind_ms_max, (long long)t->ns);
+               (long long)t->behind_ms_max, (long long)t->ns, t->stopped ? "true" : "false");
         return;
     }
     fprintf(stderr, "%s: %s record%s, %s in %s (%s/s, %s/s)", title,
@@ -321,7 +331,7 @@ static void print_replayed(struct cli *c, const char *title, const struct replay
             seconds < 1 ? unit_ns(s, seconds * 1e9) : unit_span(s, seconds),
             unit_count(d, (double)t->records / seconds), unit_bytes(e, (double)t->bytes / seconds));
     if (scheduled)
-        fprintf(stderr, ", at most %s behind schedule", unit_ns(f, (double)t->behind_ms_max * 1e6));
+        fprintf(stderr, ", at most %s behind schedule", unit_ms(f, t->behind_ms_max));
     if (t->repeated)
         fprintf(stderr, ", %lld posts sent again", (long long)t->repeated);
     fputc('\n', stderr);
@@ -353,6 +363,14 @@ static int replay_conf(struct cli *c, const struct replay_options *o, struct dat
     if (d->rate > 0 && d->speed > 0)
         return cli_usage(c, "either --rate or --speed, not both");
     return 0;
+}
+
+/* Not done, so it does not end as if it were: by the signal, whose handler is gone (SA_RESETHAND).
+ */
+static void end_interrupted(struct cli *c, const struct replay_totals *t) {
+    cli_note(c, "braid: interrupted: the server has the first %lld records", (long long)t->records);
+    fflush(stdout);
+    raise(SIGINT);
 }
 
 static int replay_opened(struct cli *c, const struct replay_options *o, struct dataset *ds,
@@ -387,6 +405,8 @@ static int replay_opened(struct cli *c, const struct replay_options *o, struct d
         cli_errors(c, &es);
     if (c->json || (!o->quiet && (rc == 0 || t.records > 0)))
         print_replayed(c, title, &t, scheduled);
+    if (rc == 0 && t.stopped)
+        end_interrupted(c, &t);
     errs_free(&es);
     client_close(cl);
     return rc;

@@ -44,28 +44,57 @@ static int draw_bar(char *out, size_t size, double part, int cells, bool color) 
     return n + snprintf(out + n, size - (size_t)n, "%s", style_off(color));
 }
 
-static void draw(struct progress *p, int64_t records, int64_t behind_ms) {
-    char tail[256], bar[512] = "", a[UNIT_MAX], b[UNIT_MAX], c[UNIT_MAX], d[UNIT_MAX],
-                    left[64] = "";
-    double part = p->total > 0 ? (double)records / (double)p->total : -1;
-    if (part >= 0 && part < 1 && p->rate > 0)
-        snprintf(left, sizeof left, "  %s left",
-                 unit_span(d, (double)(p->total - records) / p->rate));
-    int n = snprintf(tail, sizeof tail, "%s records  %s/s  %s/s", unit_exact(a, (uint64_t)records),
-                     unit_count(b, p->rate), unit_bytes(c, p->byte_rate));
+enum { PARTS = 5, PART_MAX = 64 };
+
+/* What stands behind the bar, in this order; "" is left out. */
+static void make_parts(const struct progress *p, int64_t records, int64_t behind_ms,
+                       char part[PARTS][PART_MAX]) {
+    char unit[UNIT_MAX];
+    memset(part, 0, PARTS * PART_MAX);
+    snprintf(part[0], PART_MAX, "%s records", unit_exact(unit, (uint64_t)records));
+    snprintf(part[1], PART_MAX, "%s/s", unit_count(unit, p->rate));
+    snprintf(part[2], PART_MAX, "%s/s", unit_bytes(unit, p->byte_rate));
     if (behind_ms >= 0)
-        n += snprintf(tail + n, sizeof tail - (size_t)n, "  lag %s",
-                      unit_ns(d, (double)behind_ms * 1e6));
-    snprintf(tail + n, sizeof tail - (size_t)n, "%s", left);
-    int used = text_width(tail, strlen(tail)) + text_width(p->title, strlen(p->title)) + 4 + 8;
-    int cells = term_width(STDERR_FILENO) - used;
-    cells = cells > BAR_MAX ? BAR_MAX : cells;
-    if (part >= 0 && cells >= BAR_MIN) {
-        part = part > 1 ? 1 : part;
-        n = draw_bar(bar, sizeof bar, part, cells, p->color);
-        snprintf(bar + n, sizeof bar - (size_t)n, " %3d %%  ", (int)(part * 100));
+        snprintf(part[3], PART_MAX, "lag %s", unit_ms(unit, behind_ms));
+    if (records < p->total && p->rate > 0)
+        snprintf(part[4], PART_MAX, "%s left",
+                 unit_span(unit, (double)(p->total - records) / p->rate));
+}
+
+static int parts_width(char part[PARTS][PART_MAX]) {
+    int n = 0;
+    for (int i = 0; i < PARTS; i++)
+        n += part[i][0] ? 2 + (int)strlen(part[i]) : 0;
+    return n;
+}
+
+/* On a narrow terminal parts go, the least telling first, so that the bar stays. */
+static int fit_parts(char part[PARTS][PART_MAX], int room) {
+    static const int first_to_go[PARTS] = { 2, 3, 0, 1, 4 };
+    for (int i = 0; i < PARTS && parts_width(part) > room; i++)
+        part[first_to_go[i]][0] = '\0';
+    return parts_width(part);
+}
+
+static void draw(struct progress *p, int64_t records, int64_t behind_ms) {
+    enum { PERCENT = 8 }; /* "  " before the bar, " 100 %" behind it */
+    char part[PARTS][PART_MAX], bar[512] = "";
+    double done = p->total > 0 ? (double)records / (double)p->total : -1;
+    int width = term_width(STDERR_FILENO) - 1, title = text_width(p->title, strlen(p->title));
+    int shown = title < width - BAR_MIN - PERCENT ? title : width - BAR_MIN - PERCENT;
+    int room = width - shown, least = done >= 0 ? BAR_MIN + PERCENT : 0;
+    make_parts(p, records, behind_ms, part);
+    int cells = room - fit_parts(part, room - least) - PERCENT;
+    if (done >= 0) {
+        done = done > 1 ? 1 : done;
+        cells = cells > BAR_MAX ? BAR_MAX : cells;
+        int n = draw_bar(bar, sizeof bar, done, cells, p->color);
+        snprintf(bar + n, sizeof bar - (size_t)n, " %3d %%", (int)(done * 100));
     }
-    fprintf(stderr, "\r%s  %s%s\33[K", p->title, bar, tail);
+    fprintf(stderr, "\r%.*s%s%s", text_cut(p->title, shown), p->title, done >= 0 ? "  " : "", bar);
+    for (int i = 0; i < PARTS; i++)
+        fprintf(stderr, "%s%s", part[i][0] ? "  " : "", part[i]);
+    fputs("\33[K", stderr);
     fflush(stderr);
 }
 
@@ -83,7 +112,9 @@ void progress_update(struct progress *p, int64_t records, int64_t bytes, int64_t
 void progress_say(struct progress *p, const char *text) {
     if (!p->on)
         return;
-    fprintf(stderr, "\r%s  %s%s%s\33[K", p->title, style_on(STYLE_YELLOW, p->color), text,
+    int width = term_width(STDERR_FILENO) - 1, title = text_cut(p->title, width / 2);
+    fprintf(stderr, "\r%.*s  %s%.*s%s\33[K", title, p->title, style_on(STYLE_YELLOW, p->color),
+            text_cut(text, width - 2 - text_width(p->title, (size_t)title)), text,
             style_off(p->color));
     fflush(stderr);
     p->drawn_ns = clock_mono_ns();

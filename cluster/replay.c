@@ -165,7 +165,8 @@ static int send_all(struct replay *r) {
                 return rc;
         if (r->conf->scheduled && (rc = wait_due(r, rec.due_ns)) < 0)
             return rc;
-        if (atomic_load(&stopped))
+        r->t->stopped = atomic_load(&stopped);
+        if (r->t->stopped)
             break;
         add(r, &rec);
         if (r->conf->limit && rec.seq + 1 >= r->conf->limit)

@@ -32,9 +32,10 @@ struct replay_totals {
     int64_t first, next;                     /* offsets of the first record and after the last */
     int64_t behind_ms_max;
     int64_t ns;
+    bool stopped; /* by replay_stop, before the end */
 };
-/* Sends everything; 0 after the last record is committed. On failure `es` tells why and totals what
- * was committed before. */
+/* Sends everything; 0 after the last record is committed, or after replay_stop. On failure `es`
+ * tells why and totals what was committed before. */
 int replay_all(const struct replay_conf *conf, struct replay_totals *t, struct errs *es);
 /* Ends a running replay after the post under way. Signal handlers. */
 void replay_stop(void);

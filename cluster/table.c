@@ -48,8 +48,16 @@ const char *unit_ns(char *buf, double ns) {
         x /= 1000;
         k++;
     }
-    int n = digits3(buf, UNIT_MAX, x);
+    int n =
+        k == 0 && x == floor(x) ? snprintf(buf, UNIT_MAX, "%d", (int)x) : digits3(buf, UNIT_MAX, x);
     snprintf(buf + n, UNIT_MAX - (size_t)n, " %s", units[k]);
+    return buf;
+}
+
+const char *unit_ms(char *buf, int64_t ms) {
+    if (ms >= 1000)
+        return unit_ns(buf, (double)ms * 1e6);
+    snprintf(buf, UNIT_MAX, "%lld ms", (long long)(ms < 0 ? 0 : ms));
     return buf;
 }
 
@@ -109,6 +117,14 @@ int text_width(const char *s, size_t len) {
     return n;
 }
 
+int text_cut(const char *s, int width) {
+    int i = 0;
+    for (int n = 0; s[i] && n < width; n++)
+        for (i++; ((unsigned char)s[i] & 0xc0) == 0x80; i++)
+            ;
+    return i;
+}
+
 /* ---- tables ---- */
 
 void table_begin(struct table *t, const char *heads) {
@@ -148,21 +164,18 @@ void table_style(struct table *t, enum style s) {
 
 /* The first `width` columns of a text; the last of them is "…" when something is cut. */
 static void put_cut(FILE *f, const char *s, int width) {
-    size_t len = strlen(s), i = 0;
-    bool cut = text_width(s, len) > width;
-    for (int n = 0; i < len && n < width - cut; n++) {
-        do
-            fputc(s[i++], f);
-        while (i < len && ((unsigned char)s[i] & 0xc0) == 0x80);
-    }
-    if (cut && width > 0)
-        fputs("…", f);
+    bool cut = text_width(s, strlen(s)) > width;
+    fprintf(f, "%.*s%s", text_cut(s, width - cut), s, cut && width > 0 ? "…" : "");
 }
+
+enum { LEFT_OUT = -2 }; /* width of a column that is not printed: none, and no gap before it */
 
 /* One cell after `gap` spaces that are still owed; returns those owed after it, so that no line
  * ends in spaces. */
 static int put_cell(FILE *f, const struct table_cell *c, int width, bool right, int gap,
                     bool color) {
+    if (width == LEFT_OUT)
+        return gap;
     int n = text_width(c->text, strlen(c->text)), pad = n < width ? width - n : 0;
     if (n == 0 || width == 0)
         return gap + width + 2;
@@ -181,6 +194,13 @@ static int total_width(const int w[], int cols) {
     return n;
 }
 
+static bool says_nothing(const struct table *t, int col) {
+    for (int i = col; i < t->n; i += t->cols)
+        if (t->cells[i].text[0] && strcmp(t->cells[i].text, "-") != 0)
+            return false;
+    return true;
+}
+
 /* Takes columns from the last one, then from the widest words, until the table fits; numbers are
  * never cut. */
 static void fit(const struct table *t, int width, int w[]) {
@@ -196,8 +216,11 @@ static void fit(const struct table *t, int width, int w[]) {
             break;
         w[widest]--;
     }
+    for (int k = last; k >= 0 && total_width(w, t->cols) > width; k--)
+        if (says_nothing(t, k))
+            w[k] = LEFT_OUT;
     over = total_width(w, t->cols) - width;
-    if (over > 0 && !t->right[last])
+    if (over > 0 && !t->right[last] && w[last] > 0)
         w[last] = w[last] > over ? w[last] - over : 0;
 }
 

@@ -29,7 +29,8 @@ void table_add(struct table *t, const char *text);
 void table_addf(struct table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void table_style(struct table *t, enum style s); /* of the last cell */
 /* Prints what fits into `width` columns (0: all): the last column is cut first, then other words,
- * never numbers. Nothing is printed, not even the heading, when there are no rows. */
+ * never numbers; if that is not enough, columns that are empty or "-" in all rows are left out.
+ * Nothing is printed, not even the heading, when there are no rows. */
 void table_print(const struct table *t, FILE *f, int width, bool color);
 void table_end(struct table *t);
 
@@ -42,10 +43,12 @@ const char *style_off(bool color);
 enum { UNIT_MAX = 32 };
 const char *unit_count(char *buf, double v);
 const char *unit_bytes(char *buf, double v);
-const char *unit_ns(char *buf, double ns);            /* "12.3 ns" "4.56 us" "1.20 ms" "3.00 s" */
+const char *unit_ns(char *buf, double ns);            /* "8 ns" "12.3 ns" "4.56 us" "3.00 s" */
+const char *unit_ms(char *buf, int64_t ms);           /* whole ones: "0 ms" "53 ms" "3.00 s" */
 const char *unit_exact(char *buf, uint64_t v);        /* 1234567 -> "1,234,567" */
 const char *unit_span(char *buf, double seconds);     /* "0.4 s" "12 s" "3:07" "2:03:07" */
 const char *unit_percent(char *buf, double fraction); /* "12.3 %" */
 
 int text_width(const char *s, size_t len); /* code points, without escape sequences */
+int text_cut(const char *s, int width);    /* bytes of the first `width` code points */
 #endif

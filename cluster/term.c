@@ -16,7 +16,8 @@ bool term_color(int fd) {
 
 int term_width(int fd) {
     struct winsize w;
-    return isatty(fd) && ioctl(fd, TIOCGWINSZ, &w) == 0 && w.ws_col >= 40 ? w.ws_col : 100;
+    bool known = isatty(fd) && ioctl(fd, TIOCGWINSZ, &w) == 0 && w.ws_col > 0;
+    return !known ? 100 : w.ws_col < TERM_WIDTH_MIN ? TERM_WIDTH_MIN : w.ws_col;
 }
 
 int term_height(int fd) {
