@@ -207,7 +207,7 @@ static int parse_args(struct parse *p, int argc, char **argv) {
     return 0;
 }
 
-static int unknown_command(const struct cli *c, const char *name) {
+int cli_unknown(const struct cli *c, const char *name) {
     const char *names[64];
     int n = 0;
     for (const struct cli_command *m = cli_commands; m->name && n < 64; m++)
@@ -241,7 +241,7 @@ static int run_command(struct cli *c, const struct cli_command *cmd, int argc, c
     c->args = p.args;
     int rc = parse_args(&p, argc, argv);
     if (rc == 0 && p.help)
-        cli_help(stdout, cmd);
+        (c->json ? cli_help_json : cli_help)(stdout, cmd);
     else if (rc == 0 && (rc = settings(&p)) == 0)
         rc = cmd->run(c);
     conf_free(&p.conf);
@@ -267,8 +267,10 @@ int cli_main(int argc, char **argv) {
     else if (strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0)
         word = "version";
     const struct cli_command *cmd = cli_find(word);
+    for (int i = 2; i < argc && strcmp(argv[i], "--") != 0; i++)
+        c.json |= strcmp(argv[i], "--json") == 0; /* errors before it are JSON, too */
     if (!cmd)
-        rc = unknown_command(&c, argv[1]);
+        rc = cli_unknown(&c, argv[1]);
     else if (cmd->main)
         return cmd->main(argc - 1, argv + 1);
     else
@@ -413,9 +415,8 @@ int cli_usage(const struct cli *c, const char *fmt, ...) {
     va_end(ap);
     err_set(&e, ERR_INPUT, "%s: %s", c->command->name, text);
     cli_error(c, &e);
-    cli_note(c, "usage: braid %s%s%s%s (see braid %s --help)", c->command->name,
-             c->command->options ? " [OPTION…]" : "", *c->command->args ? " " : "",
-             c->command->args, c->command->name);
+    cli_note(c, "usage: braid %s [OPTION…]%s%s (see braid %s --help)", c->command->name,
+             *c->command->args ? " " : "", c->command->args, c->command->name);
     return ERR_INPUT;
 }
 

@@ -84,8 +84,10 @@ void cli_warnings(const struct cli *c, const struct errs *es);
 void cli_note(const struct cli *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Wrong use of the command line: err_set(ERR_INPUT) + cli_error + a hint at --help. */
 int cli_usage(const struct cli *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Help of one command, or the list of all; as Markdown for docs/cli.md. */
+int cli_unknown(const struct cli *c, const char *name); /* no such command: ERR_INPUT, told */
+/* Help of one command, or the list of all; as JSON (NULL: all); as Markdown for docs/cli.md. */
 void cli_help(FILE *f, const struct cli_command *cmd);
+void cli_help_json(FILE *f, const struct cli_command *cmd);
 void cli_help_all(FILE *f);
 void cli_markdown(FILE *f);
 

@@ -196,11 +196,12 @@ static void add_exact(struct table *t, int64_t v) {
 
 int cmd_ls(struct cli *c) {
     struct json_doc doc;
+    char buf[UNIT_MAX];
     int rc = ask(c, "GET", "/v1/dataflows", NULL, &doc);
     if (rc <= 0)
         return rc;
     struct table t;
-    table_begin(&t, "<dataflow|<state|>tasks|>shared|>rows in|>rows out|<");
+    table_begin(&t, "<dataflow|<state|>tasks|>shared|>rows in|>rows out|>dead letters|<");
     for (const struct jnode *d = json_list(doc.root, "dataflows"); d; d = d->next) {
         const char *state = json_text(d, "state"), *reason = json_text(d, "reason");
         table_add(&t, json_text(d, "name"));
@@ -211,6 +212,9 @@ int cmd_ls(struct cli *c) {
         add_exact(&t, json_int(d, "shared"));
         add_exact(&t, json_int(d, "rows_in"));
         add_exact(&t, json_int(d, "rows_out"));
+        int64_t dead = json_int(d, "rejected");
+        table_add(&t, dead ? unit_exact(buf, (uint64_t)dead) : "-");
+        table_style(&t, dead ? STYLE_RED : STYLE_DIM);
         table_add(&t, *reason ? reason : json_text(d, "description"));
     }
     if (t.n == 0)
@@ -343,10 +347,10 @@ int cmd_graph(struct cli *c) {
         return rc;
     struct sbuf reply = { 0 };
     struct errs es = { 0 };
-    const char *path = arena_printf(&c->arena, "/v1/graph?format=%s",
-                                    o->dot    ? "dot"
-                                    : c->json ? "json"
-                                              : "text");
+    const char *path = o->dot    ? "/v1/graph?format=dot"
+                       : c->json ? "/v1/graph?format=json"
+                                 : arena_printf(&c->arena, "/v1/graph?format=text&width=%d",
+                                                term_width(STDOUT_FILENO));
     rc = client_call(cl, "GET", path, NULL, &reply, NULL, &es);
     if (rc < 0) {
         cli_errors(c, &es);

@@ -178,18 +178,16 @@ int cmd_help(struct cli *c) {
         cli_markdown(stdout);
         return 0;
     }
-    if (c->nargs == 0) {
+    const struct cli_command *m = c->nargs ? cli_find(c->args[0]) : NULL;
+    if (c->nargs && !m)
+        return cli_unknown(c, c->args[0]);
+    if (c->json)
+        cli_help_json(stdout, m);
+    else if (!m)
         cli_help_all(stdout);
-        return 0;
-    }
-    const struct cli_command *m = cli_find(c->args[0]);
-    if (!m) {
-        struct err e;
-        err_set(&e, ERR_INPUT, "no command '%s'; `braid help` lists all", c->args[0]);
-        return cli_error(c, &e);
-    }
-    if (m->main)
+    else if (m->main)
         return -m->main(2, (char *[]){ (char *)m->name, "--help", NULL });
-    cli_help(stdout, m);
+    else
+        cli_help(stdout, m);
     return 0;
 }

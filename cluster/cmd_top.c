@@ -211,16 +211,16 @@ int cmd_top(struct cli *c) {
     int rc = cmd_connect(c, &cl);
     if (rc < 0)
         return rc;
-    bool live = term_is(STDOUT_FILENO) && !c->json;
+    bool live = term_is(STDOUT_FILENO) && !c->json && o->n != 1; /* one screen stays */
     int64_t count = o->n != CLI_UNSET ? o->n : live ? INT64_MAX : 1;
     struct sigaction sa = { .sa_handler = on_interrupt };
     sigaction(SIGINT, &sa, NULL);
     sigaction(SIGTERM, &sa, NULL);
     if (live)
-        fputs("\33[?1049h\33[?25l", stdout); /* another screen, no cursor */
+        fputs("\33[?1049h\33[?25l\33[?7l", stdout); /* another screen, no cursor, lines cut */
     rc = watch(c, cl, o->interval == CLI_UNSET ? 1000 : o->interval, count, live, &es);
     if (live) {
-        fputs("\33[?25h\33[?1049l", stdout);
+        fputs("\33[?7h\33[?25h\33[?1049l", stdout);
         fflush(stdout);
     }
     if (rc < 0)

@@ -245,6 +245,20 @@ int cmd_tail(struct cli *c) {
 
 /* ---- dlq ---- */
 
+enum { DEAD_SHOWN = 400 };
+
+/* At most `max` columns of a record that may be anything: its control characters would reach the
+ * terminal. */
+static void print_plain(const char *text, int max) {
+    int n = text_cut(text, max);
+    for (int i = 0; i < n; i++)
+        if ((unsigned char)text[i] < 32 || text[i] == 127)
+            printf("\\x%02x", (unsigned char)text[i]);
+        else
+            putchar(text[i]);
+    puts(text[n] ? "…" : "");
+}
+
 static void print_dead(const struct jnode *d, bool color) {
     char at[NUM_TIME_MAX_LEN + 1];
     const struct jnode *row = jnode_get(d, "row");
@@ -256,10 +270,10 @@ static void print_dead(const struct jnode *d, bool color) {
     bool hex = !*text && *json_text(row, "record_hex");
     if (hex)
         text = json_text(row, "record_hex");
-    int len = (int)strlen(text);
     if (*json_text(row, "topic"))
         printf("    %s offset %lld: ", json_text(row, "topic"), (long long)json_int(row, "offset"));
-    printf("%s%.*s%s\n", hex ? "(hex) " : "", len > 400 ? 400 : len, text, len > 400 ? "…" : "");
+    fputs(hex ? "(hex) " : "", stdout);
+    print_plain(text, DEAD_SHOWN);
 }
 
 int cmd_dlq(struct cli *c) {

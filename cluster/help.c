@@ -1,6 +1,7 @@
 /* What `braid help`, `--help` and docs/cli.md say, from the table of commands. */
 #include "cluster/cli.h"
 #include "cluster/conf.h"
+#include "engine/json.h"
 #include <string.h>
 #include <unistd.h>
 
@@ -82,8 +83,7 @@ static void each_option(const struct cli_command *cmd, option_printer *each, FIL
 
 void cli_help(FILE *f, const struct cli_command *cmd) {
     fprintf(f, "%sbraid %s%s - %s\n\n", bold(f), cmd->name, plain(f), cmd->summary);
-    fprintf(f, "usage: braid %s%s%s%s\n", cmd->name, cmd->options ? " [OPTION…]" : "",
-            *cmd->args ? " " : "", cmd->args);
+    fprintf(f, "usage: braid %s [OPTION…]%s%s\n", cmd->name, *cmd->args ? " " : "", cmd->args);
     if (cmd->help)
         fprintf(f, "\n%s\n", cmd->help);
     fprintf(f, "\n%sOptions%s\n", bold(f), plain(f));
@@ -100,8 +100,7 @@ void cli_help_all(FILE *f) {
             if ((int)m->group != g)
                 continue;
             char left[64];
-            snprintf(left, sizeof left, "%s%s%s", m->name, m->args && *m->args ? " " : "",
-                     m->args ? m->args : "");
+            snprintf(left, sizeof left, "%s%s%s", m->name, *m->args ? " " : "", m->args);
             int bytes_more = 0; /* of "…", which is one column */
             for (const char *p = left; *p; p++)
                 bytes_more += ((unsigned char)*p & 0xc0) == 0x80;
@@ -113,6 +112,68 @@ void cli_help_all(FILE *f) {
             "Clients find the server by --url or BRAID_URL; default " CLI_URL ".\n%s\n",
             codes);
 }
+
+/* ---- JSON ---- */
+
+static void json_member(struct sbuf *out, const char *key, const char *value) {
+    sbuf_printf(out, ",\"%s\":", key);
+    if (value)
+        sbuf_json_str(out, value, strlen(value));
+    else
+        sbuf_adds(out, "null");
+}
+
+static void json_option(struct sbuf *out, const struct cli_option *o, const char *def) {
+    const char letter[] = { o->letter, '\0' };
+    sbuf_adds(out, out->p[out->len - 1] == '[' ? "{\"name\":" : ",{\"name\":");
+    sbuf_json_str(out, o->name, strlen(o->name));
+    json_member(out, "letter", *letter ? letter : NULL);
+    json_member(out, "value", o->value);
+    json_member(out, "default", def);
+    json_member(out, "help", o->help);
+    sbuf_adds(out, "}");
+}
+
+static void json_command(struct sbuf *out, const struct cli_command *m) {
+    unsigned role = m->main ? CONF_SERVER : m->client ? CONF_CLIENT : 0;
+    sbuf_adds(out, "{\"name\":");
+    sbuf_json_str(out, m->name, strlen(m->name));
+    json_member(out, "group", group_titles[m->group]);
+    json_member(out, "arguments", m->args);
+    json_member(out, "summary", m->summary);
+    json_member(out, "help", m->help);
+    json_member(out, "examples", m->examples);
+    sbuf_adds(out, ",\"options\":[");
+    for (const struct cli_option *o = m->options; o && o->name; o++)
+        json_option(out, o, NULL);
+    for (int k = 0; k < CONF_KEYS; k++) {
+        const struct conf_setting *s = &conf_settings[k];
+        struct cli_option o = { .name = s->name, .value = s->value, .help = s->help };
+        if (s->roles & role)
+            json_option(out, &o, s->def);
+    }
+    for (int i = m->main ? 1 : 0; i < 2; i++) /* `up` has no --json */
+        json_option(out, &shared_options[i], NULL);
+    sbuf_adds(out, "]}");
+}
+
+void cli_help_json(FILE *f, const struct cli_command *cmd) {
+    struct sbuf out = { 0 };
+    if (cmd) {
+        json_command(&out, cmd);
+    } else {
+        sbuf_adds(&out, "{\"commands\":[");
+        for (const struct cli_command *m = cli_commands; m->name; m++) {
+            sbuf_adds(&out, m == cli_commands ? "" : ",");
+            json_command(&out, m);
+        }
+        sbuf_adds(&out, "]}");
+    }
+    fprintf(f, "%s\n", sbuf_str(&out));
+    sbuf_free(&out);
+}
+
+/* ---- Markdown ---- */
 
 static void markdown_option(FILE *f, const struct cli_option *o) {
     fputs("- `", f);
@@ -145,9 +206,8 @@ void cli_markdown(FILE *f) {
         for (const struct cli_command *m = cli_commands; m->name; m++) {
             if ((int)m->group != g)
                 continue;
-            fprintf(f, "\n### braid %s\n\n`braid %s%s%s%s`: %s.\n", m->name, m->name,
-                    m->options ? " [OPTION…]" : "", m->args && *m->args ? " " : "",
-                    m->args ? m->args : "", m->summary);
+            fprintf(f, "\n### braid %s\n\n`braid %s [OPTION…]%s%s`: %s.\n", m->name, m->name,
+                    *m->args ? " " : "", m->args, m->summary);
             if (m->help)
                 fprintf(f, "\n%s\n", m->help);
             fputc('\n', f);

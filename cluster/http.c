@@ -45,7 +45,7 @@ const struct route http_routes[] = {
       .path = "/v1/dataflows/{name}/rows",
       .query = { "task", "format" },
       .handle = http_get_rows },
-    { .method = "GET", .path = "/v1/graph", .query = { "format" }, .handle = http_graph },
+    { .method = "GET", .path = "/v1/graph", .query = { "format", "width" }, .handle = http_graph },
     { .method = "GET", .path = "/v1/topics", .handle = http_topics },
     { .method = "PUT",
       .path = "/v1/topics/{topic}",

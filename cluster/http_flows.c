@@ -4,7 +4,7 @@
 #include "planner/spec.h"
 #include <string.h>
 
-enum { PAIRS_MAX = 10000 };
+enum { PAIRS_MAX = 10000, GRAPH_WIDTH_MIN = 40, GRAPH_WIDTH_MAX = 1000 };
 
 /* ---- the body of a submit ---- */
 
@@ -157,13 +157,16 @@ int http_remove(struct request *r) {
 int http_graph(struct request *r) {
     static const char *const forms[] = { "json", "dot", "text" };
     const char *s = http_arg(r, "format");
-    for (int i = 0; i < 3; i++)
-        if (strcmp(s ? s : "json", forms[i]) == 0) {
-            view_graph(r->coord, (enum view_form)i, &r->out);
-            r->type = i ? "text/plain; charset=utf-8" : NULL;
-            return 200;
-        }
-    struct err e;
-    err_set(&e, ERR_INPUT, "'format' must be json, dot or text, not '%.60s'", s);
-    return http_error(r, &e);
+    struct err e = ERR_INIT;
+    int64_t width;
+    int form = 0, rc = http_arg_int(r, "width", 0, GRAPH_WIDTH_MIN, GRAPH_WIDTH_MAX, &width, &e);
+    while (s && form < 3 && strcmp(s, forms[form]) != 0)
+        form++;
+    if (rc == 0 && form == 3)
+        rc = err_set(&e, ERR_INPUT, "'format' must be json, dot or text, not '%.60s'", s);
+    if (rc < 0)
+        return http_error(r, &e);
+    view_graph(r->coord, (enum view_form)form, (int)width, &r->out);
+    r->type = form ? "text/plain; charset=utf-8" : NULL;
+    return 200;
 }

@@ -153,12 +153,12 @@ void view_states(struct coord *c, void (*each)(void *, const char *, enum flow_s
 
 /* ---- list and show ---- */
 
-/* Rows that came in through its sources and went out to its sinks. */
+/* Rows that came in through its sources and went out to its sinks, and its dead letters. */
 static void add_flow(struct stats *st, const struct dataflow *d, const struct flow *f,
                      struct sbuf *out) {
     const char *reason;
     enum flow_state s = state_of(st, f, &reason);
-    uint64_t rows_in = 0, rows_out = 0;
+    uint64_t rows_in = 0, rows_out = 0, rejected = 0;
     int shared = 0;
     for (int i = 0; i < f->nuses; i++) {
         const struct inst *in = f->uses[i].inst;
@@ -167,6 +167,7 @@ static void add_flow(struct stats *st, const struct dataflow *d, const struct fl
             rows_in += en->s.counts.out;
         if (en && (in->def->op->flags & OP_SINK))
             rows_out += en->s.counts.in;
+        rejected += en ? en->s.counts.rejected : 0;
     }
     for (int i = 0; i < f->ntasks; i++)
         shared += last_stage(f, &f->tasks[i])->refs > 1;
@@ -180,9 +181,10 @@ static void add_flow(struct stats *st, const struct dataflow *d, const struct fl
     text_json(out, reason);
     sbuf_printf(out,
                 ",\"history\":\"%s\",\"tasks\":%d,\"shared\":%d,\"rows_in\":%llu,\"rows_out\":%llu,"
-                "\"submitted_ms\":%lld",
+                "\"rejected\":%llu,\"submitted_ms\":%lld",
                 history_words[f->history], f->ntasks, shared, (unsigned long long)rows_in,
-                (unsigned long long)rows_out, (long long)d->submitted_ms);
+                (unsigned long long)rows_out, (unsigned long long)rejected,
+                (long long)d->submitted_ms);
 }
 
 void view_list(struct coord *c, struct sbuf *out) {
@@ -326,9 +328,9 @@ static bool rows_of(void *user, uint64_t instance, uint64_t *in, uint64_t *out) 
     return en;
 }
 
-void view_graph(struct coord *c, enum view_form form, struct sbuf *out) {
+void view_graph(struct coord *c, enum view_form form, int width, struct sbuf *out) {
     struct stats *st = stats_get(c);
-    struct show o = { .rows = rows_of, .user = st };
+    struct show o = { .width = width, .rows = rows_of, .user = st };
     coord_lock(c);
     (form == VIEW_DOT ? show_dot : form == VIEW_TEXT ? show_tree : show_json)(c->plan, &o, out);
     coord_unlock(c);

@@ -17,7 +17,7 @@ void view_removed(const struct flow *f, struct sbuf *out);
 void view_list(struct coord *c, struct sbuf *out);
 int view_show(struct coord *c, const char *name, struct sbuf *out, struct err *e);
 int view_explain(struct coord *c, const char *name, struct sbuf *out, struct err *e);
-void view_graph(struct coord *c, enum view_form form, struct sbuf *out);
+void view_graph(struct coord *c, enum view_form form, int width, struct sbuf *out); /* show.h */
 void view_topics(struct coord *c, struct sbuf *out);
 int view_dlq(struct coord *c, const char *dataflow, int64_t max, struct sbuf *out, struct err *e);
 void view_workers(struct coord *c, struct sbuf *out);

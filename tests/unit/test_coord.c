@@ -134,11 +134,11 @@ static void test_restart(void **state) {
     assert_int_equal(coord_remove(c, "x", false, &before, &e), 0);
     assert_int_equal(coord_remove(c, "x", false, &before, &e), ERR_NOTFOUND);
     before.len = 0;
-    view_graph(c, VIEW_DOT, &before);
+    view_graph(c, VIEW_DOT, 0, &before);
     assert_true(shows(c, "b", "\"history_from\":{\"topic\":\"t\",\"offset\":5}"));
     coord_close(c);
     c = open_coord();
-    view_graph(c, VIEW_DOT, &after);
+    view_graph(c, VIEW_DOT, 0, &after);
     assert_string_equal(sbuf_str(&after), sbuf_str(&before)); /* the same instances */
     assert_true(shows(c, "b", "\"history_from\":{\"topic\":\"t\",\"offset\":5}"));
     post_to(c, "t", 2);
@@ -587,7 +587,7 @@ static void *look_on(void *arg) {
     while (looking) {
         struct sbuf out = { 0 };
         view_list(arg, &out);
-        view_graph(arg, VIEW_JSON, &out);
+        view_graph(arg, VIEW_JSON, 0, &out);
         view_metrics(arg, &out);
         view_topics(arg, &out);
         events_look(coord_events(arg), arg);
@@ -612,10 +612,10 @@ static void test_threads(void **state) {
     pthread_join(t[2], NULL);
     pthread_join(t[3], NULL);
     struct sbuf before = { 0 }, after = { 0 };
-    view_graph(c, VIEW_DOT, &before);
+    view_graph(c, VIEW_DOT, 0, &before);
     coord_close(c);
     c = open_coord();
-    view_graph(c, VIEW_DOT, &after);
+    view_graph(c, VIEW_DOT, 0, &after);
     assert_string_equal(sbuf_str(&before), sbuf_str(&after));
     sbuf_free(&before);
     sbuf_free(&after);
