@@ -52,7 +52,7 @@ struct cli_command {
     const struct cli_option *options; /* may be NULL */
     size_t options_size;
     int (*run)(struct cli *c);
-    /* Instead of all above but name, group, summary: parses its own arguments (`up`). */
+    /* Instead of min to run: parses its own arguments (`up`). */
     int (*main)(int argc, char **argv);
 };
 

@@ -274,6 +274,10 @@ const struct cli_command cli_commands[] = {
       .group = HELP_SERVER,
       .args = "",
       .summary = "start a server: coordinator and worker in one process",
+      .help =
+          "Prints `ready on URL` when it answers; ends at SIGTERM or SIGINT, after a commit, a\n"
+          "second signal ends it at once. What ran before a restart, a crash too, runs again.",
+      .examples = "  braid up --dir /var/lib/braid --durability power",
       .main = up_main },
 #endif
     { .name = "submit",
@@ -357,7 +361,7 @@ const struct cli_command cli_commands[] = {
           "FILE has one record a line; sys, taxi and fit are recorded streams of RIoTBench; - is\n"
           "stdin. The schedule is kept whatever the server does: what falls behind is sent as\n"
           "fast as possible and told as lag. A server that is restarted or busy is tried again,\n"
-          "and no record is stored twice.",
+          "and no record is stored twice. Ctrl-C ends it after the post under way, by that signal.",
       .examples = "  braid replay sys --topic sys --rate 10000 --loop 100\n"
                   "  braid replay taxi --topic taxi --speed 60\n"
                   "  braid replay sys --topic sys --loop 1000 --keys 100k",

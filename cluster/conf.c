@@ -273,17 +273,11 @@ int conf_finish(struct conf *c, unsigned roles, char **vars, struct err *e) {
     return rc;
 }
 
-void conf_help(struct sbuf *out, unsigned roles) {
-    for (int k = 0; k < CONF_KEYS; k++) {
-        const struct conf_setting *s = &conf_settings[k];
-        char flag[80], env[ENV_NAME_MAX];
-        if (!(s->roles & roles))
-            continue;
-        snprintf(flag, sizeof flag, "--%s %s", s->name, s->value);
-        to_env(env, sizeof env, s->name);
-        sbuf_printf(out, "  %-28s %s", flag, s->help);
-        if (s->def)
-            sbuf_printf(out, " Default %s.", s->def);
-        sbuf_printf(out, " [%s]\n", env);
-    }
+void conf_describe(struct sbuf *out, const struct conf_setting *s) {
+    char env[ENV_NAME_MAX];
+    to_env(env, sizeof env, s->name);
+    sbuf_adds(out, s->help);
+    if (s->def)
+        sbuf_printf(out, " Default %s.", s->def);
+    sbuf_printf(out, " [%s]", env);
 }

@@ -61,7 +61,7 @@ int conf_finish(struct conf *c, unsigned roles, char **vars, struct err *e);
 void conf_free(struct conf *c);
 /* The nearest flag of these roles for a "did you mean", with its dashes; NULL: none. */
 const char *conf_nearest(const char *flag, unsigned roles, char *buf, size_t size);
-/* The lines of `--help` for settings of these roles. */
+/* Its help with the default and the name of the environment variable. */
 struct sbuf;
-void conf_help(struct sbuf *out, unsigned roles);
+void conf_describe(struct sbuf *out, const struct conf_setting *s);
 #endif

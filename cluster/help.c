@@ -26,7 +26,7 @@ static const char *plain(FILE *f) {
     return term_color(fileno(f)) ? "\33[0m" : "";
 }
 
-/* Text wrapped at 78 columns, every line but the first indented. */
+/* Text wrapped at 86 columns, every line but the first indented. */
 static void wrap(FILE *f, const char *text, int indent) {
     int col = indent;
     for (const char *p = text; *p;) {
@@ -67,17 +67,26 @@ static const struct cli_option shared_options[] = {
     { .name = "help", .letter = 'h', .help = "this text" },
 };
 
+static unsigned role_of(const struct cli_command *m) {
+    return m->main ? CONF_SERVER : m->client ? CONF_CLIENT : 0;
+}
+
+/* Its own options, its settings, and those that all have; `up` has no --json. */
 typedef void option_printer(FILE *, const struct cli_option *);
 static void each_option(const struct cli_command *cmd, option_printer *each, FILE *f) {
     for (const struct cli_option *o = cmd->options; o && o->name; o++)
         each(f, o);
-    for (int k = 0; k < CONF_KEYS && cmd->client; k++) {
+    for (int k = 0; k < CONF_KEYS; k++) {
         const struct conf_setting *s = &conf_settings[k];
-        struct cli_option o = { .name = s->name, .value = s->value, .help = s->help };
-        if (s->roles & CONF_CLIENT)
-            each(f, &o);
+        struct sbuf help = { 0 };
+        if (!(s->roles & role_of(cmd)))
+            continue;
+        conf_describe(&help, s);
+        struct cli_option o = { .name = s->name, .value = s->value, .help = sbuf_str(&help) };
+        each(f, &o);
+        sbuf_free(&help);
     }
-    for (int i = 0; i < 2; i++)
+    for (int i = cmd->main ? 1 : 0; i < 2; i++)
         each(f, &shared_options[i]);
 }
 
@@ -135,7 +144,6 @@ static void json_option(struct sbuf *out, const struct cli_option *o, const char
 }
 
 static void json_command(struct sbuf *out, const struct cli_command *m) {
-    unsigned role = m->main ? CONF_SERVER : m->client ? CONF_CLIENT : 0;
     sbuf_adds(out, "{\"name\":");
     sbuf_json_str(out, m->name, strlen(m->name));
     json_member(out, "group", group_titles[m->group]);
@@ -149,10 +157,10 @@ static void json_command(struct sbuf *out, const struct cli_command *m) {
     for (int k = 0; k < CONF_KEYS; k++) {
         const struct conf_setting *s = &conf_settings[k];
         struct cli_option o = { .name = s->name, .value = s->value, .help = s->help };
-        if (s->roles & role)
+        if (s->roles & role_of(m))
             json_option(out, &o, s->def);
     }
-    for (int i = m->main ? 1 : 0; i < 2; i++) /* `up` has no --json */
+    for (int i = m->main ? 1 : 0; i < 2; i++)
         json_option(out, &shared_options[i], NULL);
     sbuf_adds(out, "]}");
 }
@@ -182,19 +190,6 @@ static void markdown_option(FILE *f, const struct cli_option *o) {
     fprintf(f, "--%s%s%s`: %s\n", o->name, o->value ? " " : "", o->value ? o->value : "", o->help);
 }
 
-/* The server has settings instead of options. */
-static void markdown_settings(FILE *f) {
-    for (int k = 0; k < CONF_KEYS; k++) {
-        const struct conf_setting *s = &conf_settings[k];
-        if (!(s->roles & CONF_SERVER))
-            continue;
-        fprintf(f, "- `--%s %s`: %s", s->name, s->value, s->help);
-        if (s->def)
-            fprintf(f, " Default `%s`.", s->def);
-        fputc('\n', f);
-    }
-}
-
 void cli_markdown(FILE *f) {
     fprintf(f,
             "# The command line\n\n<!-- Made by `braid help --markdown`. -->\n\n%s\n\n"
@@ -211,10 +206,7 @@ void cli_markdown(FILE *f) {
             if (m->help)
                 fprintf(f, "\n%s\n", m->help);
             fputc('\n', f);
-            if (m->main)
-                markdown_settings(f);
-            else
-                each_option(m, markdown_option, f);
+            each_option(m, markdown_option, f);
             if (m->examples)
                 fprintf(f, "\n```sh\n%s\n```\n", m->examples);
         }

@@ -2,10 +2,10 @@
  *
  * A producer numbers its posts to a topic: rising, gaps allowed. The last number and where its
  * records went is a state key written in the same commit as the records, so that a repeated post,
- * also after a crash, is acknowledged and not appended. Posts of one producer to one topic run one after the other; a
- * repeated one that arrives while the first is being committed waits for it. At most `producers`
- * are remembered; beyond it the one silent for longest is forgotten, in the commit that admits the
- * new one. Any thread. */
+ * also after a crash, is acknowledged and not appended. Posts of one producer to one topic run one
+ * after the other; a repeated one that arrives while the first is being committed waits for it. At
+ * most `producers` are remembered; beyond it the one silent for longest is forgotten, in the commit
+ * that admits the new one. Any thread. */
 #ifndef BRAID_INGEST_H
 #define BRAID_INGEST_H
 #include "engine/log.h"

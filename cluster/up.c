@@ -1,4 +1,5 @@
 #include "cluster/up.h"
+#include "cluster/cli.h"
 #include "cluster/conf.h"
 #include "cluster/http.h"
 #include "engine/clock.h"
@@ -21,16 +22,6 @@ static int fail(const struct err *e) {
     char text[1600];
     fprintf(stderr, "braid up: %s\n", err_format(e, text, sizeof text));
     return -e->code;
-}
-
-static void usage(void) {
-    struct sbuf text = { 0 };
-    sbuf_adds(&text, "usage: braid up [--dir DIR] [--listen HOST:PORT] [--durability "
-                     "process|power] …\n\nRuns the server: coordinator, executor and HTTP API in "
-                     "one process, until SIGTERM.\n\n");
-    conf_help(&text, CONF_SERVER);
-    fwrite(text.p, 1, text.len, stdout);
-    sbuf_free(&text);
 }
 
 static int read_conf(struct conf *c, int argc, char **argv, bool *help, struct err *e) {
@@ -138,7 +129,7 @@ int up_main(int argc, char **argv) {
     conf_init(&conf);
     int rc = read_conf(&conf, argc, argv, &help, &e);
     if (rc == 0 && help)
-        usage();
+        cli_help(stdout, cli_find("up"));
     else if (rc == 0)
         rc = run(&conf, &e);
     conf_free(&conf);

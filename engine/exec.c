@@ -490,8 +490,10 @@ uint32_t exec_tick_pull(struct exec *ex, struct task *source, uint32_t max) {
     if (max > ex->conf.batch_rows)
         max = ex->conf.batch_rows;
     uint32_t n = source->def->op->pull(source->self, &source->ctx, source->position, max, b, o);
-    if (n == 0)
+    if (n == 0) {
+        arena_reset(&ex->arena);
         return 0;
+    }
     o->id = source->def->instance;
     tick_batch(ex, source, b, o);
     return n;

@@ -58,9 +58,9 @@ static bool maker_tick(struct shard *sh, struct port *p) {
     }
     if (n == 0)
         return false;
-    n = exec_tick_pull(sh->ex, p->task, n);
-    l->dirty |= n > 0;
-    return n > 0;
+    p->ended = exec_tick_pull(sh->ex, p->task, n) == 0;
+    l->dirty |= !p->ended;
+    return !p->ended;
 }
 
 /* `redo`: the source was here before the abort, so a full buffer of a merging task that paused it
@@ -72,7 +72,7 @@ static bool source_tick(struct shard *sh, struct port *p, bool redo) {
     if (p->failed || (!redo && exec_paused(sh->ex, p->task)))
         return false;
     if (p->kind == PORT_MAKER)
-        return maker_tick(sh, p);
+        return !p->ended && maker_tick(sh, p);
     int n = log_read(p->reader, sh->lane->all->conf.batch_rows, &rows, &off, &e);
     if (n == 0)
         return false;

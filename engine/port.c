@@ -295,6 +295,7 @@ static void port_rewind(struct port *p) {
     }
     if (!port_reads(p))
         return;
+    p->ended = false;
     if (!task_has_position(p->task) && p->start >= 0)
         task_seek(p->task, p->start);
     if (p->reader && log_seek(p->reader, task_position(p->task), &p->err) < 0)

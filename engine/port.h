@@ -14,6 +14,7 @@ struct port {
     int64_t start;   /* position when it was grafted; -1: from state */
     int64_t cut;     /* position at the last change of the graph */
     int64_t base_ns; /* PORT_MAKER: when its row 0 was or would have been due */
+    bool ended;      /* PORT_MAKER: it has no more rows */
     struct err err;
     bool failed;
     int fd;

@@ -10,6 +10,7 @@
 #include "operators/all.h"
 #include "tests/unit/harness.h"
 #include "tests/unit/scratch.h"
+#include "tests/unit/world.h"
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -622,6 +623,38 @@ static void test_threads(void **state) {
     coord_close(c);
 }
 
+static int64_t resident(void) {
+    long long all = 0, rss = 0;
+    FILE *f = fopen("/proc/self/statm", "re");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%lld %lld", &all, &rss), 2);
+    fclose(f);
+    return rss * sysconf(_SC_PAGESIZE);
+}
+
+/* A generator that has made its last row is not asked again: that took memory each time, and once
+ * a whole batch was due, all of a core. */
+static void test_generator_ends(void **state) {
+    (void)state;
+    struct world w;
+    world_open(&w, 1024, false);
+    world_submit(&w, "{\"braid\":1,\"name\":\"made\",\"tasks\":[{\"id\":\"in\",\"type\":"
+                     "\"generator\",\"config\":{\"fields\":{\"n\":{\"keys\":3}},\"rate\":1000000,"
+                     "\"count\":50}},{\"id\":\"out\",\"type\":\"sink\",\"config\":{\"topic\":"
+                     "\"made\"},\"inputs\":[\"in\"]}]}");
+    for (int i = 0; i < 3000 && world_end(&w, "made") < 50; i++) {
+        executor_step(w.x);
+        usleep(1000);
+    }
+    assert_int_equal(world_end(&w, "made"), 50);
+    executor_settle(w.x);
+    int64_t before = resident();
+    for (int i = 0; i < 300000; i++)
+        assert_false(executor_step(w.x));
+    assert_true(resident() - before < 4 << 20);
+    world_close(&w);
+}
+
 int main(void) {
     operators_init();
 #define T(f) cmocka_unit_test_setup_teardown(f, scratch_make, scratch_remove)
@@ -630,7 +663,7 @@ int main(void) {
         T(test_aborted_submit),  T(test_disk_full),          T(test_submit_on_full_disk),
         T(test_failed_source),   T(test_unknown_outcome),    T(test_unknown_to_visitors),
         T(test_stop_under_load), T(test_file_sink),          T(test_long_key),
-        T(test_threads),         T(test_stats_on_full_disk),
+        T(test_threads),         T(test_stats_on_full_disk), T(test_generator_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

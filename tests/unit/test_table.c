@@ -39,6 +39,11 @@ static void test_units(void **state) {
         assert_string_equal(unit_bytes(b, cases[i].v), cases[i].bytes);
     }
     assert_string_equal(unit_ns(b, 12.34), "12.3 ns");
+    assert_string_equal(unit_ns(b, 0), "0 ns");
+    assert_string_equal(unit_ns(b, 183), "183 ns");
+    assert_string_equal(unit_ms(b, -1), "0 ms");
+    assert_string_equal(unit_ms(b, 53), "53 ms");
+    assert_string_equal(unit_ms(b, 3000), "3.00 s");
     assert_string_equal(unit_ns(b, 1500), "1.50 us");
     assert_string_equal(unit_ns(b, 2e12), "2000 s");
     assert_string_equal(unit_exact(b, 0), "0");
@@ -108,6 +113,32 @@ static void test_layout(void **state) {
     assert_string_equal(s, "name     rows  why\n"
                            "in      1,000  read…\n"
                            "größer      7\n");
+    free(s);
+    table_end(&t);
+}
+
+/* Where there is no room, columns that say nothing go. */
+static void test_left_out(void **state) {
+    (void)state;
+    struct table t;
+    static const char *const cells[] = { "a", "1,000", "-", "", "x", "b", "2,000", "-", "", "" };
+    table_begin(&t, "<name|>rows in|>late|>rejected|<shared with");
+    for (int i = 0; i < 10; i++)
+        table_add(&t, cells[i]);
+    char *s = printed(&t, 60);
+    assert_string_equal(s, "name  rows in  late  rejected  shared with\n"
+                           "a       1,000     -            x\n"
+                           "b       2,000     -\n");
+    free(s);
+    s = printed(&t, 32);
+    assert_string_equal(s, "name  rows in  late  shared with\n"
+                           "a       1,000     -  x\n"
+                           "b       2,000     -\n");
+    free(s);
+    s = printed(&t, 26);
+    assert_string_equal(s, "name  rows in  shared with\n"
+                           "a       1,000  x\n"
+                           "b       2,000\n");
     free(s);
     table_end(&t);
 }
@@ -186,7 +217,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_units),   cmocka_unit_test(test_units_random),
         cmocka_unit_test(test_layout),  cmocka_unit_test(test_layout_random),
-        cmocka_unit_test(test_metrics),
+        cmocka_unit_test(test_metrics), cmocka_unit_test(test_left_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
