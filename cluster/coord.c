@@ -315,6 +315,7 @@ static int open_parts(struct coord *c, struct err *e) {
     snprintf(out_dir, sizeof out_dir, "%s/out", c->dir);
     struct executor_conf xc = { .log = c->log,
                                 .out_dir = strdup(out_dir),
+                                .files = c->conf.files,
                                 .sync_files = c->conf.durability == LOG_POWER };
     c->out_dir = (char *)xc.out_dir;
     if ((rc = filestore_open(&c->files, c->dir, c->conf.durability == LOG_POWER, e)) < 0 ||

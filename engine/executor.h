@@ -23,7 +23,8 @@ enum {
 struct executor;
 struct executor_conf {
     struct log *log;
-    const char *out_dir; /* `file` sinks write below it; NULL: refused */
+    const char *out_dir;           /* `file` sinks write below it; NULL: refused */
+    const struct log_files *files; /* their file layer; NULL: the real one */
     bool sync_files;     /* their bytes are on the disk before the commit (durability `power`) */
     uint32_t lanes;      /* threads that run partitions; 0: 1. lane.h */
     uint32_t batch_rows; /* 0: BATCH_ROWS */

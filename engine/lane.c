@@ -1,5 +1,6 @@
 #include "engine/lane.h"
 #include "engine/clock.h"
+#include "engine/files.h"
 #include <stdlib.h>
 
 /* ---- what shards hand out ---- */
@@ -282,6 +283,7 @@ void lanes_grow(struct lanes *ls, uint32_t n) {
                                                .arg = sh });
         sh->ports = (struct ports){ .log = ls->conf.log,
                                     .out_dir = ls->conf.out_dir,
+                                    .files = ls->conf.files ? ls->conf.files : &files_real,
                                     .sync = ls->conf.sync_files,
                                     .partition = i };
         ls->shard[i] = sh;

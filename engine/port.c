@@ -1,11 +1,9 @@
 #include "engine/port.h"
 #include "engine/clock.h"
-#include <errno.h>
+#include "engine/files.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /* ---- taps: readers of sinks that store nothing ---- */
 
@@ -80,7 +78,7 @@ static void port_free(struct port *p) {
     if (p->reader)
         log_reader_close(p->reader);
     if (p->fd >= 0)
-        close(p->fd);
+        p->files->close(p->files->ctx, p->fd);
     sbuf_free(&p->pending);
     free(p);
 }
@@ -113,36 +111,48 @@ static int source_bind(struct ports *ps, struct task *t, bool restore, struct er
     return rc;
 }
 
-/* The file's name is on the disk, too. */
-static int sync_parent(char *path, struct err *e) {
-    *strrchr(path, '/') = '\0';
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int rc = fd < 0 || fsync(fd) < 0 ? err_errno(e, errno, "syncing the directory %s", path) : 0;
-    if (fd >= 0)
-        close(fd);
-    return rc;
+/* Makes the directories of the file; whether that worked, open tells. */
+static void make_dirs(struct ports *ps, char *path) {
+    ps->files->mkdir(ps->files->ctx, ps->out_dir);
+    for (char *p = path + strlen(ps->out_dir) + 1; *p; p++)
+        if (*p == '/') {
+            *p = '\0';
+            ps->files->mkdir(ps->files->ctx, path);
+            *p = '/';
+        }
+}
+
+/* The file's name is on the disk, too: all directories from its own up to the one out_dir is in. */
+static int sync_dirs(struct ports *ps, char *path, struct err *e) {
+    size_t out = strlen(ps->out_dir), len;
+    do {
+        len = (size_t)(strrchr(path, '/') - path);
+        path[len] = '\0';
+        int rc = ps->files->sync_dir(ps->files->ctx, path);
+        if (rc < 0)
+            return err_errno(e, -rc, "syncing the directory %s", path);
+    } while (len >= out && strchr(path + 1, '/'));
+    return 0;
 }
 
 static int file_bind(struct ports *ps, struct task *t, const char *name, struct err *e) {
-    int64_t length = task_position(t);
+    const struct log_files *f = ps->files;
+    char path[FILES_PATH_MAX];
     if (!ps->out_dir)
         return err_set(e, ERR_INPUT, "sink %s: file sinks are not allowed here",
                        task_def(t)->label);
-    char path[4096];
-    mkdir(ps->out_dir, 0777);
-    snprintf(path, sizeof path, "%s/%s", ps->out_dir, name);
-    for (char *p = path + strlen(ps->out_dir) + 1; p < path + sizeof path && *p; p++)
-        if (*p == '/') {
-            *p = '\0';
-            mkdir(path, 0777); /* whether it worked, open tells */
-            *p = '/';
-        }
+    if ((size_t)snprintf(path, sizeof path, "%s/%s", ps->out_dir, name) >= sizeof path)
+        return err_set(e, ERR_INPUT, "sink %s: the path of its file is too long",
+                       task_def(t)->label);
+    make_dirs(ps, path);
     struct port *p = port_new(ps, t, PORT_FILE, name);
-    p->fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    if (p->fd < 0 || ftruncate(p->fd, length) < 0)
-        return err_errno(e, errno, "opening the sink file %s", path);
-    p->length = length;
-    return ps->sync ? sync_parent(path, e) : 0;
+    p->files = f;
+    p->length = task_position(t);
+    p->fd = f->open(f->ctx, path, O_RDWR | O_CREAT);
+    int rc = p->fd < 0 ? p->fd : f->truncate(f->ctx, p->fd, p->length);
+    if (rc < 0)
+        return err_errno(e, -rc, "opening the sink file %s", path);
+    return ps->sync ? sync_dirs(ps, path, e) : 0;
 }
 
 int ports_bind(struct ports *ps, struct task *t, bool restore, struct err *e) {
@@ -232,17 +242,12 @@ int ports_sink(struct task *t, const struct batch *b, struct log_epoch *ep) {
 static int put_file(struct port *p, bool sync, struct err *e) {
     if (p->pending.len == 0)
         return 0;
-    for (size_t done = 0; done < p->pending.len;) {
-        ssize_t n =
-            pwrite(p->fd, p->pending.p + done, p->pending.len - done, p->length + (int64_t)done);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return err_errno(e, errno, "writing the sink file %s", p->topic);
-        done += (size_t)n;
-    }
-    if (sync && fdatasync(p->fd) < 0)
-        return err_errno(e, errno, "syncing the sink file %s", p->topic);
+    struct iovec v = { .iov_base = p->pending.p, .iov_len = p->pending.len };
+    int rc = files_write(p->files, p->fd, &v, 1, p->length);
+    if (rc < 0)
+        return err_errno(e, -rc, "writing the sink file %s", p->topic);
+    if (sync && (rc = p->files->datasync(p->files->ctx, p->fd)) < 0)
+        return err_errno(e, -rc, "syncing the sink file %s", p->topic);
     p->length += (int64_t)p->pending.len;
     p->pending.len = 0;
     task_seek(p->task, p->length);
@@ -289,8 +294,9 @@ static void port_rewind(struct port *p) {
     if (p->kind == PORT_FILE) {
         p->pending.len = 0;
         p->length = task_position(p->task);
-        if (p->fd >= 0 && ftruncate(p->fd, p->length) < 0)
-            err_errno(&p->err, errno, "cutting the sink file %s back", p->topic);
+        int rc = p->fd < 0 ? 0 : p->files->truncate(p->files->ctx, p->fd, p->length);
+        if (rc < 0)
+            err_errno(&p->err, -rc, "cutting the sink file %s back", p->topic);
         return;
     }
     if (!port_reads(p))

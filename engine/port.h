@@ -17,6 +17,7 @@ struct port {
     bool ended;      /* PORT_MAKER: it has no more rows */
     struct err err;
     bool failed;
+    const struct log_files *files; /* PORT_FILE */
     int fd;
     int64_t length; /* PORT_FILE: bytes of closed epochs */
     struct sbuf pending;
@@ -26,8 +27,9 @@ struct port {
 struct ports {
     struct log *log;
     const char *out_dir;
-    bool sync;          /* file sinks are on the disk before the commit */
-    uint32_t partition; /* of the topics that are read */
+    const struct log_files *files; /* of file sinks */
+    bool sync;                     /* file sinks are on the disk before the commit */
+    uint32_t partition;            /* of the topics that are read */
     struct port *first;
 };
 

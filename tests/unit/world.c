@@ -59,6 +59,10 @@ const struct spec_env world_env = { .file = read_file };
 static void executor_open(struct world *w) {
     struct err e = ERR_INIT;
     struct executor_conf conf = { .log = w->log, .batch_rows = w->batch_rows, .retry_ms = -1 };
+    snprintf(w->out_dir, sizeof w->out_dir, "%s/out", w->dir);
+    conf.out_dir = w->out_dir;
+    conf.files = w->ft ? fault_files(w->ft) : NULL;
+    conf.sync_files = w->ft != NULL;
     if (executor_new(&w->x, &conf, &e) < 0)
         fail_msg("executor: %s", e.text);
 }

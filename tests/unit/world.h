@@ -15,7 +15,7 @@ struct world_flow {
     void *user; /* the test's */
 };
 struct world {
-    char dir[64];
+    char dir[64], out_dir[72]; /* `file` sinks write below out_dir */
     struct log *log;
     struct plan *plan;
     struct executor *x;
