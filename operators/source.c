@@ -27,7 +27,7 @@ static const struct param source_params[] = {
       .def = "\"raw\"",
       .words = format_words,
       .doc = "What its records are: `csv`, `json`, `senml`; `raw` gives one field `value` with the "
-             "record's bytes, to be parsed by a task below." },
+             "record's bytes, to be parsed by a task below. `batch` is not supported yet." },
     { .name = "schema",
       .type = PT_SCHEMA,
       .flags = PARAM_OPTIONAL,

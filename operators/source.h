@@ -52,8 +52,8 @@ struct time_params {
           .offset = offsetof(T, member.idle),                                                      \
           .min = 1,                                                                                \
           .max = 1e15,                                                                             \
-          .doc = "After this time without rows the source no longer holds back tasks that "        \
-                 "merge several. Default: never." },                                               \
+          .doc = "After this time without rows the source should no longer hold back tasks that "  \
+                 "merge several. Not acted on yet." },                                             \
     {                                                                                              \
         .name = "max_ahead", .type = PT_DURATION, .offset = offsetof(T, member.max_ahead),         \
         .def = "\"1d\"", .max = 1e15,                                                              \

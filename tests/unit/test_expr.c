@@ -322,12 +322,18 @@ static void project_rows(void **state) {
     free(got);
     t.config = "{\"fields\": {\"x\": \"i\", \"y\": \"x\"}, \"keep\": \"all\", \"drop\": [\"s\"]}";
     optest_expect(&t, "1,2.5,a\n", "1,1,2.5\n");
+    t.in = "v:vec<3> i:i64"; /* a vector passes by its name alone */
+    t.config = "{\"fields\": {\"w\": \"v\"}}";
+    got = optest_schema(&t);
+    assert_string_equal(got, "{w: vec<3>}");
+    free(got);
+    t.in = "i:i64 x:f64 s:string";
     static const char *const bad[][2] = {
         { "{\"fields\": {\"a\": \"null\"}}", "null alone has no type" },
         { "{\"fields\": {\"a\": \"ii\"}}", "did you mean 'i'" },
         { "{\"fields\": {}}", "no output fields" },
         { "{\"fields\": {\"a\": \"i\"}, \"drop\": [\"s\"]}", "'drop' needs" },
-        { "{\"keep\": \"all\", \"drop\": [\"z\"]}", "no field 'z'" },
+        { "{\"keep\": \"all\", \"drop\": [\"z\"]}", "drop/z: input 'in' has no field 'z'" },
         { "{\"fields\": {\"a\": \"i +\", \"b\": \"(\"}}", "at byte 1: " },
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

@@ -305,6 +305,11 @@ static void join_keys(void **state) {
                   "true,1,t,a,x,14\ntrue,2,s,a,x,15\nfalse,1,s,a,x,16\n",
                   "true,1,s,1,9\ntrue,1,null,10,8\ntrue,null,s,11,7\nnull,1,s,12,6\n"
                   "true,1,s,13,5\ntrue,1,t,14,4\ntrue,2,s,15,3\nfalse,1,s,16,2\n");
+    /* neighbours that differ in one field only, or are each other's beginning */
+    optest_expect(&t,
+                  "true,1,s,a,x,1\ntrue,2,s,a,y,2\nfalse,2,s,a,x,3\nfalse,2,st,a,y,4\n"
+                  "false,2,s,a,y,5\nfalse,2,s,ab,y,6\nfalse,2,s,a,x,7\n",
+                  "false,2,s,3,5\n");
     t.in = "id:string obs:string value:f64";
     t.by = NULL;
     t.config = "{\"id\":\"id\",\"need\":[\"x\",\"y\"],\"max_open\":2}";
@@ -316,6 +321,31 @@ static void join_keys(void **state) {
                   "!reject too_many_open: record has 1 of 2 observations; missing: y\n");
 }
 
+/* As many names as there may be: the last one completes. */
+static void join_of_64(void **state) {
+    (void)state;
+    struct sbuf config = { 0 }, in = { 0 }, want = { 0 };
+    sbuf_adds(&config, "{\"need\":[\"n0\"");
+    for (int i = 1; i < 64; i++)
+        sbuf_printf(&config, ",\"n%d\"", i);
+    sbuf_adds(&want, "s");
+    for (int i = 0; i < 64; i++) {
+        sbuf_printf(&in, "s,1,n%d,%d\n", 63 - i, 63 - i);
+        sbuf_printf(&want, ",%d", i);
+    }
+    sbuf_adds(&want, "\n");
+    sbuf_adds(&config, "]}");
+    struct optest t = { .op = "join", .in = OBS, .config = sbuf_str(&config) };
+    optest_expect(&t, sbuf_str(&in), sbuf_str(&want));
+    config.len -= 2;
+    sbuf_adds(&config, ",\"n64\"]}");
+    t.config = sbuf_str(&config);
+    expect_error(&t, "65 names; at most 64");
+    sbuf_free(&config);
+    sbuf_free(&in);
+    sbuf_free(&want);
+}
+
 /* A null that is followed by a value counts as the value, and the other way round. */
 static void join_later_counts(void **state) {
     (void)state;
@@ -325,6 +355,20 @@ static void join_later_counts(void **state) {
     optest_expect(&t, "s,1,a,null\ns,1,a,2\ns,1,b,3\ns,2,a,2\ns,2,a,null\ns,2,b,3\n",
                   "s,2,3\ns,null,3\n");
     assert_true(optest_state(&t, "s,1,a,1\ns,1,b,2\ns,2,zzz,1\n") == 0);
+}
+
+/* The time of an id may be up between two of its own rows that follow each other. */
+static void join_times_out_itself(void **state) {
+    (void)state;
+    struct optest t = { .op = "join",
+                        .share_offsets = true,
+                        .in = OBS,
+                        .config = "{\"need\":[\"a\",\"b\"],\"timeout\":\"10ms\"}" };
+    optest_expect(&t,
+                  "@100 s,1,a,1\n!wm 109\n@109 s,1,zzz,1\n!wm 110\n@110 s,1,b,2\n"
+                  "@111 s,1,a,3\n",
+                  "@111 s,3,2\n"
+                  "!reject timeout: record has 1 of 2 observations; missing: b\n");
 }
 
 static void feed(struct optest_op *o, int64_t id, int64_t wm) {
@@ -528,6 +572,11 @@ static void annotate_shares(void **state) {
                  "\"columns\":{\"all\":\"string\"}}";
     optest_expect(&two, "k1\n", "k1,oslo,1\n");
     optest_close(&held);
+    assert_int_equal(optest_open(&held, &two, NULL), 0);
+    two.config = "{\"table\":\"csv\",\"key\":\"k\",\"key_separator\":\",\",\"separator\":\",\","
+                 "\"columns\":{\"all\":\"string\"}}";
+    expect_error(&two, "line 1 has more than 1 columns");
+    optest_close(&held);
 }
 
 static void annotate_errors(void **state) {
@@ -565,6 +614,8 @@ int main(void) {
         cmocka_unit_test(interpolate_state),
         cmocka_unit_test(join_keys),
         cmocka_unit_test(join_later_counts),
+        cmocka_unit_test(join_of_64),
+        cmocka_unit_test(join_times_out_itself),
         cmocka_unit_test(join_counts_after_restart),
         cmocka_unit_test(annotate_joins),
         cmocka_unit_test(annotate_shares),

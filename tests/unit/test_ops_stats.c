@@ -453,11 +453,16 @@ static void pi_of_many_ports(void **state) {
     t.config = "{\"iterations\":0,\"label\":\"align\",\"params\":{\"x\":[1,2]}}";
     optest_expect(&t, "left>1,x,0.5\nright>0.25,7,3\n",
                   "one>1,0.5,2\none>7,0.25,2\ntwo>1,0.5,2\ntwo>7,0.25,2\n");
-    t.in = "a:i64 pi:f64|b=pi:f64 a:i64"; /* a chain does not grow */
+    t.in = "a=a:i64 pi:f64|b=pi:f64 a:i64"; /* a chain does not grow */
     t.out = NULL;
     char *schema = optest_schema(&t);
     assert_string_equal(schema, "{a: i64, pi: f64}");
     free(schema);
+    t.out = ""; /* nobody reads */
+    struct op_counts c;
+    free(optest_same(&t, "a>1,2\nb>1,2\n", &c));
+    assert_int_equal(c.absorbed, 2);
+    t.out = NULL;
     t.in = "x=pi:string|y=z:i64";
     schema = optest_schema(&t);
     assert_string_equal(schema, "{pi: f64}");
