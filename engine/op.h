@@ -302,6 +302,13 @@ typedef int file_resolver(void *user, const char *name, struct file *f, struct e
 int params_parse(const struct op_desc *d, const struct json_doc *doc, const struct jnode *obj,
                  void *config, struct arena *a, file_resolver *resolve, void *user,
                  struct errs *es);
+/* The same, for who goes on after errors: bit i of *wrong says that parameter i has one (or was
+ * most likely meant by an unknown key). It then has a valid value of ours, its default or its least
+ * one; zero where there is none (param_stands_in). */
+int params_parse_on(const struct op_desc *d, const struct json_doc *doc, const struct jnode *obj,
+                    void *config, struct arena *a, file_resolver *resolve, void *user,
+                    struct errs *es, uint64_t *wrong);
+bool param_stands_in(const struct param *p);
 /* Fills all defaults. Required parameters stay zero. */
 void params_defaults(const struct op_desc *d, void *config, struct arena *a);
 /* Deep copy of a config into `a`, so that it outlives the document it was read from. The bytes of

@@ -673,7 +673,8 @@ static const struct param *find_param(const struct op_desc *d, const struct jnod
     return NULL;
 }
 
-static int unknown_key(struct reader *r, const struct jnode *c) {
+/* What was most likely meant counts as wrong. */
+static int unknown_key(struct reader *r, const struct jnode *c, uint64_t *wrong) {
     const char *names[PARAMS_MAX] = { NULL }, *near;
     char list[512] = "";
     int n = 0;
@@ -686,6 +687,9 @@ static int unknown_key(struct reader *r, const struct jnode *c) {
         names[n++] = p->name;
     }
     near = c->klen < 64 ? err_nearest(c->key, names, n) : NULL;
+    for (const struct param *p = r->d->params; near && p->name; p++)
+        if (strcmp(p->name, near) == 0)
+            *wrong |= (uint64_t)1 << (p - r->d->params);
     if (near)
         return json_error(r->es, r->doc, c, true, "%s has no parameter '%.*s'; did you mean '%s'?",
                           r->d->name, clip(c->klen), c->key, near);
@@ -709,20 +713,82 @@ static int missing(struct reader *r, const struct param *p, const struct jnode *
     return errs_add(r->es, &e);
 }
 
+static size_t param_size(enum param_type type) {
+    switch (type) {
+    case PT_BOOL:
+        return sizeof(bool);
+    case PT_ENUM:
+        return sizeof(int);
+    case PT_I64:
+    case PT_F64:
+    case PT_DURATION:
+    case PT_SIZE:
+        return sizeof(int64_t);
+    case PT_STRS:
+    case PT_STRMAP:
+    case PT_RANGES:
+    case PT_EXPRMAP:
+    case PT_AGGMAP:
+        return sizeof(struct strs);
+    case PT_TIME:
+        return sizeof(struct time_field);
+    case PT_STR:
+    case PT_FIELD:
+    case PT_SCHEMA:
+    case PT_FILE:
+    case PT_JSON:
+    case PT_EXPR:
+        break;
+    }
+    return sizeof(void *);
+}
+_Static_assert(sizeof(struct strs) == sizeof(struct strmap) &&
+                   sizeof(struct strs) == sizeof(struct ranges),
+               "lists of a config look alike");
+
+bool param_stands_in(const struct param *p) {
+    return p->def || (p->flags & PARAM_OPTIONAL) || p->type == PT_BOOL || p->type == PT_ENUM ||
+           p->type == PT_I64 || p->type == PT_F64 || p->type == PT_DURATION || p->type == PT_SIZE;
+}
+
+/* A valid value for a parameter in error. */
+static void stand_in(struct reader *r, const struct param *p, void *config) {
+    double least = p->min < p->max ? p->min : 1;
+    memset(slot(p, config), 0, param_size(p->type));
+    if (p->def || (p->flags & PARAM_OPTIONAL))
+        set_default(r, p, config);
+    else if (p->type == PT_F64)
+        *(double *)slot(p, config) = least;
+    else if (p->type == PT_I64 || p->type == PT_DURATION || p->type == PT_SIZE)
+        *(int64_t *)slot(p, config) = (int64_t)least;
+}
+
 int params_parse(const struct op_desc *d, const struct json_doc *doc, const struct jnode *obj,
                  void *config, struct arena *a, file_resolver *resolve, void *user,
                  struct errs *es) {
+    uint64_t wrong;
+    return params_parse_on(d, doc, obj, config, a, resolve, user, es, &wrong);
+}
+
+int params_parse_on(const struct op_desc *d, const struct json_doc *doc, const struct jnode *obj,
+                    void *config, struct arena *a, file_resolver *resolve, void *user,
+                    struct errs *es, uint64_t *wrong) {
     struct reader r = { d, doc, a, resolve, user, es };
     uint64_t seen = 0;
     int rc = 0;
     memset(config, 0, d->config_size);
-    if (obj && obj->type != J_OBJ)
+    *wrong = 0;
+    if (obj && obj->type != J_OBJ) {
+        *wrong = UINT64_MAX;
+        for (const struct param *p = d->params; p && p->name; p++)
+            stand_in(&r, p, config);
         return json_error(es, doc, obj, false, "the config of %s must be an object, not %s",
                           d->name, jtype_names[obj->type]);
+    }
     for (const struct jnode *c = obj ? obj->child : NULL; c; c = c->next) {
         const struct param *p = find_param(d, c);
         if (!p) {
-            rc |= unknown_key(&r, c);
+            rc |= unknown_key(&r, c, wrong);
             continue;
         }
         uint64_t bit = (uint64_t)1 << (p - d->params);
@@ -731,9 +797,11 @@ int params_parse(const struct op_desc *d, const struct json_doc *doc, const stru
         if (c->type == J_NULL && (p->flags & PARAM_OPTIONAL) && p->type != PT_JSON)
             continue;
         seen |= bit;
-        if (c->b && c->type != J_BOOL)
-            continue; /* in error already */
-        rc |= read_param(&r, p, c, config);
+        bool known = c->b && c->type != J_BOOL; /* in error already */
+        if (!known && read_param(&r, p, c, config) == 0)
+            continue;
+        rc |= known ? 0 : ERR_INPUT;
+        *wrong |= bit;
     }
     for (const struct param *p = d->params; p && p->name; p++) {
         assert(p - d->params < PARAMS_MAX);
@@ -741,9 +809,14 @@ int params_parse(const struct op_desc *d, const struct json_doc *doc, const stru
             continue;
         if (p->def || (p->flags & PARAM_OPTIONAL))
             set_default(&r, p, config);
-        else
+        else {
             rc |= missing(&r, p, obj);
+            *wrong |= (uint64_t)1 << (p - d->params);
+        }
     }
+    for (const struct param *p = d->params; *wrong && p && p->name; p++)
+        if (*wrong >> (p - d->params) & 1)
+            stand_in(&r, p, config);
     return rc ? ERR_INPUT : 0;
 }
 

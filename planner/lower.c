@@ -60,6 +60,21 @@ static int report_at(struct lowering *l, const struct spec_task *t, const char *
     return json_error(l->es, &l->s->doc, n, false, "%s", text);
 }
 
+/* What an operator says about a config with values of ours is believed where it looked up a name of
+ * the user's in the input. */
+static bool believed(const struct spec_task *t, const char *param) {
+    for (int i = 0; param && t->op->params && t->op->params[i].name; i++) {
+        const struct param *p = &t->op->params[i];
+        if (strcmp(p->name, param) != 0)
+            continue;
+        bool names = p->type == PT_FIELD || p->type == PT_STRS || p->type == PT_STRMAP ||
+                     p->type == PT_RANGES || p->type == PT_EXPR || p->type == PT_EXPRMAP ||
+                     p->type == PT_AGGMAP || p->type == PT_TIME;
+        return names && !(t->wrong >> i & 1);
+    }
+    return false;
+}
+
 /* ---- tasks to stages ---- */
 
 static struct spec_stage *add_stage(struct lowering *l, const struct op_desc *op, void *config) {
@@ -89,8 +104,10 @@ static void *lower_stage(struct op_lower *ol, const char *name) {
 static void lower_report(struct op_lower *ol, const char *param, const char *key,
                          const char *text) {
     struct lowering *l = ol->user;
+    const struct spec_task *t = &l->s->tasks[l->task];
     l->errors++;
-    report_at(l, &l->s->tasks[l->task], param, key, text);
+    if (!t->doubtful || believed(t, param))
+        report_at(l, t, param, key, text);
 }
 
 /* The task that feeds in-port 0; NULL when several of different types do. */
@@ -252,6 +269,9 @@ static void link_task(struct lowering *l, int i) {
 
 static void infer_report(struct op_plan *p, const char *param, const char *key, const char *text) {
     struct lowering *l = p->user;
+    const struct spec_task *t = &l->s->tasks[l->task];
+    if (t->doubtful && !believed(t, param))
+        return;
     report_at(l, &l->s->tasks[l->task], param, key, text);
 }
 
@@ -377,7 +397,7 @@ static bool infer_plan(struct lowering *l, struct spec_stage *st, bool in_time) 
     }
     for (int k = 0; k < st->nout; k++)
         assert(st->out[k]);
-    return true;
+    return !t->blind;
 }
 
 /* A grouping that cannot matter is no difference: dropped before signing. */
@@ -402,8 +422,12 @@ static bool infer_stage(struct lowering *l, int i) {
         ok &= check_by(l, &st->links[k]);
         drop_grouping(st->op, &st->links[k]);
     }
-    if (!ok)
-        return false;
+    if (!ok) { /* the config may have errors, too */
+        struct spec_task *t = &s->tasks[st->task];
+        t->doubtful = t->blind = true;
+        for (int k = 0; k < st->nlinks; k++)
+            st->links[k].nby = 0;
+    }
     canon_links(s, i, l->a);
     if (!fill_ports(l, st))
         return false;

@@ -219,10 +219,24 @@ static void read_type(struct parser *p, struct spec_task *t, const struct jnode 
                    "there is no operator '%.*s'; `braid operators` lists them", clip(n->len), n->s);
 }
 
+/* How far a task with parameters in error can be followed. A duration, a size, a number or how it
+ * attaches decides no schema. */
+static void judge_wrong(struct spec_task *t) {
+    for (int i = 0; t->wrong && t->op->params && t->op->params[i].name; i++) {
+        const struct param *p = &t->op->params[i];
+        bool plain = p->type == PT_DURATION || p->type == PT_SIZE || p->type == PT_F64 ||
+                     p->class != PARAM_SEMANTIC;
+        if (!(t->wrong >> i & 1))
+            continue;
+        t->blind |= !plain;
+        t->bad |= !param_stands_in(p) || (!plain && p->type != PT_BOOL && t->op->lower);
+    }
+}
+
 static void read_config(struct parser *p, struct spec_task *t, struct jnode *config) {
     struct spec *s = p->s;
-    if (config && config->type == J_OBJ && spec_vars(s, t, config, p->env, p->a, p->es) < 0)
-        t->bad = true;
+    if (config && config->type == J_OBJ)
+        spec_vars(s, t, config, p->env, p->a, p->es); /* marks what is in error */
     if (!config) { /* errors about what is missing stand at the task */
         config = ARENA_NEW(p->a, struct jnode);
         *config = *t->at;
@@ -231,9 +245,10 @@ static void read_config(struct parser *p, struct spec_task *t, struct jnode *con
     }
     t->config_at = config;
     t->config = arena_zalloc(p->a, t->op->config_size ? t->op->config_size : 1);
-    if (params_parse(t->op, &s->doc, config, t->config, p->a, p->env->file, p->env->user, p->es) <
-        0)
-        t->bad = true;
+    int rc = params_parse_on(t->op, &s->doc, config, t->config, p->a, p->env->file, p->env->user,
+                             p->es, &t->wrong);
+    t->doubtful = rc < 0 || t->wrong;
+    judge_wrong(t);
 }
 
 static void read_task(struct parser *p, int i, const struct jnode *n) {
@@ -248,7 +263,10 @@ static void read_task(struct parser *p, int i, const struct jnode *n) {
         t->bad = true;
         return;
     }
-    rc = check_keys(p, n, "a task", spec_task_keys);
+    if (check_keys(p, n, "a task", spec_task_keys) < 0 &&
+        ((!get(n, "config") && misspelt(n, spec_task_keys, TASK_CONFIG)) ||
+         (!get(n, "inputs") && misspelt(n, spec_task_keys, TASK_INPUTS))))
+        rc = ERR_INPUT;
     const struct jnode *id = member(p, n, &spec_task_keys[TASK_ID], &rc);
     if (!id) {
         if (!get(n, "id") && !misspelt(n, spec_task_keys, TASK_ID))
@@ -267,9 +285,9 @@ static void read_task(struct parser *p, int i, const struct jnode *n) {
     } else {
         rc = ERR_INPUT;
     }
+    t->bad = rc < 0;
     const struct jnode *n2 = member(p, n, &spec_task_keys[TASK_LABEL], &rc);
     t->label = n2 ? n2->s : NULL;
-    t->bad = rc < 0;
     n2 = member(p, n, &spec_task_keys[TASK_TYPE], &rc);
     if (n2)
         read_type(p, t, n2);

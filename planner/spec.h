@@ -62,6 +62,10 @@ struct spec_task {
     int first, nstages; /* its stages are adjacent: first .. first+nstages-1; the last one's output
                            is the task's */
     bool bad;           /* an error was reported here: what depends on it is not blamed */
+    bool doubtful;      /* its config has errors, but values that stand in for them: only errors
+                         * in names and expressions are believed */
+    bool blind;         /* doubtful, and what it puts out is not known */
+    uint64_t wrong;     /* the parameters in error, by index */
     const struct jnode *at, *config_at;
 };
 
@@ -133,7 +137,7 @@ const char *spec_written(const char *written);
 /* ---- between the parts of the parser ---- */
 /* lower.c: tasks to stages, then schemas from sources to sinks. */
 void spec_lower(struct spec *s, struct arena *a, struct errs *es);
-/* vars.c: ${NAME} in every string of a config. */
-int spec_vars(struct spec *s, struct spec_task *t, struct jnode *config, const struct spec_env *env,
-              struct arena *a, struct errs *es);
+/* vars.c: ${NAME} in every string of a config. Marks the members in error for params_parse. */
+void spec_vars(struct spec *s, struct spec_task *t, struct jnode *config,
+               const struct spec_env *env, struct arena *a, struct errs *es);
 #endif

@@ -127,10 +127,9 @@ static const struct param *param_of(const struct op_desc *op, const struct jnode
     return NULL;
 }
 
-int spec_vars(struct spec *s, struct spec_task *t, struct jnode *config, const struct spec_env *env,
-              struct arena *a, struct errs *es) {
+void spec_vars(struct spec *s, struct spec_task *t, struct jnode *config,
+               const struct spec_env *env, struct arena *a, struct errs *es) {
     struct vars v = { .s = s, .env = env, .a = a, .es = es };
-    int rc = 0;
     struct jnode *n = config->n ? config->child : NULL;
     while (n) {
         bool top = n->parent == config;
@@ -138,10 +137,8 @@ int spec_vars(struct spec *s, struct spec_task *t, struct jnode *config, const s
             v.param = param_of(t->op, n);
             v.member = n;
         }
-        if (n->type == J_STR && expand(&v, n, top) < 0) {
+        if (n->type == J_STR && expand(&v, n, top) < 0)
             v.member->b = v.member->type != J_BOOL; /* params_parse leaves it alone */
-            rc = ERR_INPUT;
-        }
         if ((n->type == J_ARR || n->type == J_OBJ) && n->child) {
             n = n->child;
             continue;
@@ -151,5 +148,4 @@ int spec_vars(struct spec *s, struct spec_task *t, struct jnode *config, const s
         n = n == config ? NULL : n->next;
     }
     sbuf_free(&v.out);
-    return rc;
 }
