@@ -1,9 +1,66 @@
 """A `braid up` process of a test, and its HTTP API. Standard library only."""
-import http.client, json, os, signal, subprocess, sys, tempfile, shutil, time
+import http.client, json, os, re, signal, subprocess, sys, tempfile, shutil, time
 
 BUILD = os.environ.get("BRAID_BUILD") or os.path.join(os.path.dirname(__file__), "../../build")
 BRAID = os.path.abspath(os.environ.get("BRAID_BINARY") or os.path.join(BUILD, "braid"))
 TIMEOUT = 60
+
+
+class Api:
+    """What cluster/openapi.json promises: every answer that a test gets is held against it."""
+    anywhere = {400, 403, 404, 405, 413, 414}  # said once, in its description
+
+    def __init__(self):
+        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../cluster/openapi.json")) as f:
+            self.doc = json.load(f)
+        self.paths = [(re.compile(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(p))), ops)
+                      for p, ops in self.doc["paths"].items()]
+
+    def operation(self, method, path):
+        return next((ops[method.lower()] for regex, ops in self.paths
+                     if method.lower() in ops and regex.fullmatch(path.split("?")[0])), None)
+
+    def check(self, method, path, answer):
+        op = self.operation(method, path) or (method == "HEAD" and self.operation("GET", path))
+        where = f"openapi.json: {method} {path}: {answer.status}"
+        if op and str(answer.status) in op["responses"]:
+            content = op["responses"][str(answer.status)].get("content")
+        else:
+            assert answer.status in self.anywhere, where
+            content = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+        if method == "HEAD" or not content:
+            return
+        kind = answer.headers["Content-Type"].split(";")[0]
+        assert kind in content, f"{where}: {kind}"
+        if kind == "application/json":
+            self.fits(answer.json, content[kind]["schema"], where)
+        elif kind == "application/x-ndjson":
+            for line in answer.text.splitlines():
+                self.fits(json.loads(line), content[kind]["schema"], where)
+
+    def fits(self, value, schema, where):
+        parts, known = [schema], {}
+        for s in parts:  # of $ref and allOf
+            parts += s.get("allOf", [])
+            if "$ref" in s:
+                parts.append(self.doc["components"]["schemas"][s["$ref"].rsplit("/", 1)[1]])
+            known.update(s.get("properties", {}))
+            if "enum" in s:
+                assert value in s["enum"], (where, value)
+            types = s.get("type", [])
+            names = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float),
+                     "boolean": bool, "null": type(None)}
+            if types:
+                assert any(isinstance(value, names[t]) and (t == "boolean" or not isinstance(value, bool))
+                           for t in ([types] if isinstance(types, str) else types)), (where, types, value)
+            for i, v in enumerate(value if isinstance(value, list) and "items" in s else []):
+                self.fits(v, s["items"], f"{where}/{i}")
+        for k, v in value.items() if known else []:
+            assert k in known, f"{where}: says nothing of '{k}'"
+            self.fits(v, known[k], f"{where}/{k}")
+
+
+API = Api()
 
 
 class Answer:
@@ -57,12 +114,14 @@ class Server:
         try:
             conn.request(method, path, body, headers)
             r = conn.getresponse()
-            return Answer(r.status, r.read(), r.headers)
+            a = Answer(r.status, r.read(), r.headers)
         except BaseException:
             conn.close()
             if conn is self.conn:
                 self.conn = None
             raise
+        API.check(method, path, a)
+        return a
 
     def submit(self, *specs, **more):
         files = more.pop("files", {})
