@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <uv.h>
 
-enum { RETRY_MS_FIRST = 100, RETRY_MS_LAST = 5000, STATE_KEY_HEAD = 12 };
+enum { RETRY_MS_FIRST = 100, RETRY_MS_LAST = 5000, STATE_KEY_HEAD = 12, TICK_SHRINK = 8 };
 
 struct executor {
     struct executor_conf conf;
@@ -143,6 +143,8 @@ static void epochs_push(struct executor *x) {
     }
 }
 
+static void epoch_abort(struct executor *x);
+
 static void epoch_close(struct executor *x) {
     struct err e = ERR_INIT;
     struct lanes *ls = &x->lanes;
@@ -154,12 +156,18 @@ static void epoch_close(struct executor *x) {
         on_commit(x, LOG_ABORTED, 0, &e);
         return;
     }
-    if (ls->lane[0].overflow) { /* a second run would make the same epoch: better to stop than to
-                                 * lose rows */
-        err_set(&e, ERR_SYSTEM,
-                "rows and state of one epoch are more than %d MiB: a task puts out or changes too "
-                "much at once, such as a window with very many groups",
-                LOG_EPOCH_BYTES >> 20);
+    if (ls->lane[0].overflow && ls->tick_rows > 1) { /* again, and less at once */
+        ls->tick_rows = ls->tick_rows / TICK_SHRINK ? ls->tick_rows / TICK_SHRINK : 1;
+        epochs_push(x);
+        epoch_abort(x);
+        return;
+    }
+    if (ls->lane[0].overflow) { /* better to stop than to lose rows */
+        err_set(
+            &e, ERR_SYSTEM,
+            "what one row causes in all tasks is more than %zu MiB of rows and state, such as a "
+            "window with very many groups or a very large record in very many sinks",
+            ls->conf.epoch_bytes >> 20);
         fail(x, &e);
         return;
     }
@@ -245,6 +253,9 @@ static void epoch_committed(struct executor *x) {
     }
     x->committing = false;
     x->retry_ms = 0;
+    if (x->lanes.tick_rows < x->conf.batch_rows)
+        x->lanes.tick_rows = 2 * x->lanes.tick_rows < x->conf.batch_rows ? 2 * x->lanes.tick_rows
+                                                                         : x->conf.batch_rows;
     if (x->grave_at == x->graves.len)
         x->graves.len = x->grave_at = 0;
     x->graves_done = x->grave_at;
@@ -470,7 +481,7 @@ bool executor_step(struct executor *x) {
     /* Run again after an abort: on to the cut of every change in it, whatever else waits. Who stops
      * takes in nothing else: a source that never runs dry must not hold it up. */
     bool behind = x->changes && lanes_behind(ls);
-    if (behind || (lanes_bytes(ls) < EXECUTOR_HOLD_BYTES && !wait && !stopping(x))) {
+    if (behind || (lanes_bytes(ls) < lanes_hold(ls) && !wait && !stopping(x))) {
         if (!x->dirty)
             x->opened_ns = now_ns();
         read = lanes_run(ls, behind);
@@ -482,7 +493,9 @@ bool executor_step(struct executor *x) {
     if (behind || (!x->dirty && !graves))
         return worked || read;
     /* Somebody waits for a change: its epoch ends with its first rows. */
-    if (!read || wait || x->changes || lanes_bytes(ls) >= EXECUTOR_EPOCH_BYTES ||
+    size_t bytes = lanes_bytes(ls);
+    if (!read || wait || x->changes || bytes >= EXECUTOR_EPOCH_BYTES || bytes >= lanes_hold(ls) ||
+        ls->tick_rows < x->conf.batch_rows ||
         now_ns() - x->opened_ns >= (int64_t)EXECUTOR_EPOCH_MS * 1000000)
         epoch_close(x);
     return true;

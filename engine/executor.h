@@ -4,16 +4,17 @@
  *
  * An epoch closes as soon as the previous one has committed and no input waits (so latency at low
  * load is one commit), or at EXECUTOR_EPOCH_BYTES or EXECUTOR_EPOCH_MS under load. While one
- * commits the next one runs, holding at most EXECUTOR_HOLD_BYTES; then sources wait. A confirmed
- * abort undoes both and tries again after 0.1 s, doubling to 5 s. An unknown outcome stops the
- * executor: only reopening the log can tell. */
+ * commits the next one runs, holding at most a quarter of epoch_bytes in rows, state and bytes of
+ * sink files, beside what one tick adds; then sources wait. Should an epoch not fit all the same,
+ * it runs again in smaller ticks; only what a single row causes must fit, else the executor stops.
+ * A confirmed abort undoes both and tries again after 0.1 s, doubling to 5 s. An unknown outcome
+ * stops the executor: only reopening the log can tell. */
 #ifndef BRAID_EXECUTOR_H
 #define BRAID_EXECUTOR_H
 #include "engine/exec.h"
 
 enum {
     EXECUTOR_EPOCH_BYTES = 8 << 20,
-    EXECUTOR_HOLD_BYTES = 64 << 20,
     EXECUTOR_EPOCH_MS = 20,
     EXECUTOR_TAP_BYTES = 4 << 20,
     EXECUTOR_TOMBSTONES = 10000 /* keys of pruned tasks removed per epoch */
@@ -28,6 +29,7 @@ struct executor_conf {
     bool sync_files;     /* their bytes are on the disk before the commit (durability `power`) */
     uint32_t lanes;      /* threads that run partitions; 0: 1. lane.h */
     uint32_t batch_rows; /* 0: BATCH_ROWS */
+    size_t epoch_bytes;  /* rows and state of one epoch; 0: LOG_EPOCH_BYTES */
     int64_t align_bytes; /* 0: default */
     int64_t retry_ms;    /* after the first abort; 0: 100. Doubles up to 5 s */
 };

@@ -46,7 +46,7 @@ static bool maker_tick(struct shard *sh, struct port *p) {
     const struct task_def *d = task_def(p->task);
     struct lane *l = sh->lane;
     double rate = d->op->rate ? d->op->rate(d->config) : 0;
-    uint32_t n = l->all->conf.batch_rows;
+    uint32_t n = l->all->tick_rows;
     if (rate > 0) {
         int64_t at = task_position(p->task), now = clock_mono_ns();
         if (p->base_ns == 0)
@@ -74,7 +74,7 @@ static bool source_tick(struct shard *sh, struct port *p, bool redo) {
         return false;
     if (p->kind == PORT_MAKER)
         return !p->ended && maker_tick(sh, p);
-    int n = log_read(p->reader, sh->lane->all->conf.batch_rows, &rows, &off, &e);
+    int n = log_read(p->reader, sh->lane->all->tick_rows, &rows, &off, &e);
     if (n == 0)
         return false;
     if (n < 0) {
@@ -87,23 +87,49 @@ static bool source_tick(struct shard *sh, struct port *p, bool redo) {
     return true;
 }
 
-/* Every source once; again and again until the round is over when there are several lanes. */
+static size_t lane_bytes(const struct lane *l) {
+    const struct lanes *ls = l->all;
+    size_t n = l->epoch ? log_epoch_bytes(l->epoch) : 0;
+    n += l->dead ? l->dead->values_len : 0;
+    for (uint32_t i = l->no; i < ls->nshards; i += ls->n)
+        n += undo_bytes(exec_undo(ls->shard[i]->ex)) + ls->shard[i]->ports.pending;
+    return n;
+}
+
+/* A tick of every source, but no more of them than until the lane holds enough; the next pass goes
+ * on behind. True when there may be more rows. */
+static bool lane_pass(struct lane *l, size_t hold) {
+    struct lanes *ls = l->all;
+    uint32_t at = 0, skip = ls->redo ? 0 : l->skip;
+    bool read = skip > 0;
+    l->skip = 0;
+    for (uint32_t i = l->no; i < ls->nshards; i += ls->n)
+        for (struct port *p = ls->shard[i]->ports.first; p; p = p->next) {
+            if (!port_reads(p) || at++ < skip)
+                continue;
+            if (!source_tick(ls->shard[i], p, ls->redo))
+                continue;
+            read = true;
+            if (ls->redo || lane_bytes(l) < hold)
+                continue;
+            l->skip = at;
+            return true;
+        }
+    return read;
+}
+
+/* One pass; again and again until the round is over when there are several lanes. */
 static void lane_read(struct lane *l) {
     struct lanes *ls = l->all;
-    size_t hold = EXECUTOR_HOLD_BYTES / ls->n;
+    size_t hold = lanes_hold(ls) / ls->n;
     bool read;
     l->read = false;
     l->next_due_ns = INT64_MAX;
     l->seen = atomic_load_explicit(&ls->appended, memory_order_acquire);
     do {
-        read = false;
-        for (uint32_t i = l->no; i < ls->nshards; i += ls->n)
-            for (struct port *p = ls->shard[i]->ports.first; p; p = p->next)
-                if (port_reads(p))
-                    read |= source_tick(ls->shard[i], p, ls->redo);
+        read = lane_pass(l, hold);
         l->read |= read;
-    } while (read && ls->until_ns && clock_mono_ns() < ls->until_ns &&
-             (!l->epoch || log_epoch_bytes(l->epoch) < hold));
+    } while (read && ls->until_ns && clock_mono_ns() < ls->until_ns && lane_bytes(l) < hold);
 }
 
 /* ---- rounds ---- */
@@ -205,8 +231,12 @@ int64_t lanes_due_ns(const struct lanes *ls) {
 size_t lanes_bytes(const struct lanes *ls) {
     size_t n = 0;
     for (uint32_t i = 0; i < ls->n; i++)
-        n += ls->lane[i].epoch ? log_epoch_bytes(ls->lane[i].epoch) : 0;
+        n += lane_bytes(&ls->lane[i]);
     return n;
+}
+
+size_t lanes_hold(const struct lanes *ls) {
+    return ls->conf.epoch_bytes / 4;
 }
 
 static void lane_close(struct lane *l) {
@@ -245,6 +275,7 @@ int lanes_close_epoch(struct lanes *ls, state_sink *put, struct err *e) {
         if (i > 0)
             l->epoch = NULL;
     }
+    first->overflow |= first->epoch && log_epoch_bytes(first->epoch) > ls->conf.epoch_bytes;
     return 0;
 }
 
@@ -258,6 +289,7 @@ void lanes_drop_epoch(struct lanes *ls) {
         l->epoch = NULL;
         l->dead = NULL;
         l->dirty = l->overflow = false;
+        l->skip = 0;
         l->read = true;
     }
 }
@@ -317,7 +349,9 @@ struct change shard_change(const struct shard *sh, const struct change *ch, stru
 /* ---- life ---- */
 
 void lanes_init(struct lanes *ls, const struct executor_conf *conf) {
-    *ls = (struct lanes){ .conf = *conf, .n = conf->lanes };
+    *ls = (struct lanes){ .conf = *conf, .n = conf->lanes, .tick_rows = conf->batch_rows };
+    if (ls->conf.epoch_bytes == 0 || ls->conf.epoch_bytes > LOG_EPOCH_BYTES)
+        ls->conf.epoch_bytes = LOG_EPOCH_BYTES;
     if (ls->n == 0 || ls->n > LANES_MAX)
         ls->n = ls->n ? LANES_MAX : 1;
     for (uint32_t i = 0; i < ls->n; i++) {

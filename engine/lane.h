@@ -30,6 +30,7 @@ struct lane {
     struct log_buf *dead;
     bool overflow;       /* something did not fit into the epoch */
     bool dirty;          /* a tick ran in this epoch */
+    uint32_t skip;       /* sources that the next pass leaves out: the last one ended behind them */
     int64_t next_due_ns; /* of the generators, when none had a row now */
     /* of the last round */
     bool read;
@@ -43,7 +44,8 @@ struct lane {
 };
 struct lanes {
     struct executor_conf conf;
-    uint32_t n; /* lanes */
+    uint32_t n;         /* lanes */
+    uint32_t tick_rows; /* of a source; below conf.batch_rows after an epoch that did not fit */
     struct lane lane[LANES_MAX];
     struct shard **shard;
     uint32_t nshards;
@@ -80,9 +82,12 @@ int64_t lanes_due_ns(const struct lanes *ls); /* when a generator has a row; INT
 
 /* ---- epochs ---- */
 struct log_epoch *lane_epoch(struct lane *l); /* begins it when there is none */
+/* What the running epoch holds: rows, changed state, bytes for sink files. */
 size_t lanes_bytes(const struct lanes *ls);
+/* Sources wait beyond this while another epoch commits. */
+size_t lanes_hold(const struct lanes *ls);
 /* Dead letters, sink files and changed state (by `put`, called with the shard) go into the lanes'
- * epochs, then all of them into lane 0's. */
+ * epochs, then all of them into lane 0's; its `overflow` says that they do not fit. */
 int lanes_close_epoch(struct lanes *ls, state_sink *put, struct err *e);
 void lanes_drop_epoch(struct lanes *ls);
 #endif

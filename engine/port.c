@@ -66,7 +66,14 @@ static struct port *port_new(struct ports *ps, struct task *t, enum port_kind ki
     return p;
 }
 
+static void pending_clear(struct port *p) {
+    *p->all_pending -= p->pending.len;
+    p->pending.len = 0;
+}
+
 static void port_free(struct port *p) {
+    if (p->kind == PORT_FILE)
+        pending_clear(p);
     for (struct executor_tap *tap = p->taps, *next; tap; tap = next) {
         next = tap->next;
         tap_free(tap);
@@ -147,6 +154,7 @@ static int file_bind(struct ports *ps, struct task *t, const char *name, struct 
     make_dirs(ps, path);
     struct port *p = port_new(ps, t, PORT_FILE, name);
     p->files = f;
+    p->all_pending = &ps->pending;
     p->length = task_position(t);
     p->fd = f->open(f->ctx, path, O_RDWR | O_CREAT);
     int rc = p->fd < 0 ? p->fd : f->truncate(f->ctx, p->fd, p->length);
@@ -223,6 +231,7 @@ int ports_sink(struct task *t, const struct batch *b, struct log_epoch *ep) {
             struct span v = b->cols[0].str[batch_row(b, i)];
             sbuf_add(&p->pending, v.p, v.len);
             sbuf_add(&p->pending, "\n", 1);
+            *p->all_pending += v.len + 1;
         }
         return 0;
     }
@@ -249,7 +258,7 @@ static int put_file(struct port *p, bool sync, struct err *e) {
     if (sync && (rc = p->files->datasync(p->files->ctx, p->fd)) < 0)
         return err_errno(e, -rc, "syncing the sink file %s", p->topic);
     p->length += (int64_t)p->pending.len;
-    p->pending.len = 0;
+    pending_clear(p);
     task_seek(p->task, p->length);
     return 0;
 }
@@ -292,7 +301,7 @@ bool ports_behind(const struct ports *ps) {
 
 static void port_rewind(struct port *p) {
     if (p->kind == PORT_FILE) {
-        p->pending.len = 0;
+        pending_clear(p);
         p->length = task_position(p->task);
         int rc = p->fd < 0 ? 0 : p->files->truncate(p->files->ctx, p->fd, p->length);
         if (rc < 0)

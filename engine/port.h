@@ -19,8 +19,9 @@ struct port {
     bool failed;
     const struct log_files *files; /* PORT_FILE */
     int fd;
-    int64_t length; /* PORT_FILE: bytes of closed epochs */
-    struct sbuf pending;
+    int64_t length;      /* PORT_FILE: bytes of closed epochs */
+    struct sbuf pending; /* PORT_FILE: bytes of the running epoch, counted in ports.pending */
+    size_t *all_pending;
     struct executor_tap *taps; /* PORT_NONE */
     struct port *next;
 };
@@ -30,6 +31,7 @@ struct ports {
     const struct log_files *files; /* of file sinks */
     bool sync;                     /* file sinks are on the disk before the commit */
     uint32_t partition;            /* of the topics that are read */
+    size_t pending;                /* bytes for sink files in the running epoch */
     struct port *first;
 };
 

@@ -22,7 +22,7 @@ struct slot {
     struct entry *e;
 };
 
-enum { POOL_STEP = 16, POOL_CLASSES = 64, POOL_MAX = POOL_STEP * POOL_CLASSES };
+enum { RECORD_BYTES = 20, POOL_STEP = 16, POOL_CLASSES = 64, POOL_MAX = POOL_STEP * POOL_CLASSES };
 
 struct state {
     struct undo *undo;
@@ -48,6 +48,7 @@ struct layer {
     uint64_t number;
     struct change_rec *v;
     size_t n, cap;
+    size_t bytes; /* undo_bytes */
     struct arena pre;
 };
 struct undo {
@@ -257,6 +258,7 @@ static void touch(struct state *s, struct entry *e) {
         }
     }
     e->stamp = l->number;
+    l->bytes += RECORD_BYTES + e->klen + s->vsize;
 }
 
 static void value_set(struct state *s, struct entry *e, const void *value, uint32_t vlen) {
@@ -307,6 +309,8 @@ void state_put(struct state *s, const void *key, uint32_t klen, uint64_t hash, c
         e->dead = false;
         s->live++;
     }
+    size_t *bytes = &s->undo->layer[s->undo->cur].bytes;
+    *bytes = *bytes - e->vlen + vlen; /* what was there is of this layer */
     value_set(s, e, value, vlen);
 }
 
@@ -318,6 +322,7 @@ bool state_drop(struct state *s, const void *key, uint32_t klen, uint64_t hash) 
     e->dead = true;
     s->live--;
     if (!s->vsize) {
+        s->undo->layer[s->undo->cur].bytes -= e->vlen;
         pool_free(s, e->value, e->vlen);
         e->value = NULL;
         e->vlen = 0;
@@ -396,6 +401,10 @@ void undo_collect(struct undo *u, state_sink *put, void *arg) {
     }
 }
 
+size_t undo_bytes(const struct undo *u) {
+    return u->layer[u->cur].bytes;
+}
+
 void undo_push(struct undo *u) {
     assert(!u->committing);
     u->committing = true;
@@ -406,6 +415,7 @@ void undo_push(struct undo *u) {
 
 static void layer_clear(struct layer *l) {
     l->n = 0;
+    l->bytes = 0;
     arena_reset(&l->pre);
 }
 

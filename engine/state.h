@@ -52,6 +52,8 @@ void undo_free(struct undo *u);
 typedef void state_sink(void *arg, uint64_t instance, int table, const void *key, uint32_t klen,
                         const void *value, uint32_t vlen);
 void undo_collect(struct undo *u, state_sink *put, void *arg);
+/* Bytes of keys and values that undo_collect would call `put` with, about 20 each for the rest. */
+size_t undo_bytes(const struct undo *u);
 /* The running layer becomes the committing one and a new one begins. At most one may commit. */
 void undo_push(struct undo *u);
 /* The committing layer is durable: forget it. */

@@ -46,6 +46,24 @@ static void collect(void *arg, uint64_t instance, int table, const void *key, ui
     v->fill = vlen ? *(const unsigned char *)value : 0;
 }
 
+static void count(void *arg, uint64_t instance, int table, const void *key, uint32_t klen,
+                  const void *value, uint32_t vlen) {
+    (void)instance;
+    (void)table;
+    (void)key;
+    (void)value;
+    *(size_t *)arg += 20 + klen + vlen;
+}
+
+/* Beside what is collected: keys that came and went within the layer, and those that are removed
+ * count as if they had a value of fixed size. */
+static void check_bytes(struct undo *u, bool fixed) {
+    size_t want = 0, got = undo_bytes(u);
+    undo_collect(u, count, &want);
+    assert_in_range(got, want, want + KEYS * (fixed ? 20 + 40 + 16 : 20 + 40));
+    assert_true(want > 0 || got < KEYS * 80);
+}
+
 static void check(struct state *s, const struct model *m, bool fixed) {
     uint64_t n = 0;
     for (int i = 0; i < KEYS; i++) {
@@ -145,6 +163,7 @@ static void run(uint64_t seed, bool fixed) {
             random_edit(s, &now, fixed);
         }
         check(s, &now, fixed);
+        check_bytes(u, fixed);
     }
     state_free(s);
     undo_free(u);

@@ -61,6 +61,7 @@ static void executor_open(struct world *w) {
     struct executor_conf conf = { .log = w->log, .batch_rows = w->batch_rows, .retry_ms = -1 };
     snprintf(w->out_dir, sizeof w->out_dir, "%s/out", w->dir);
     conf.out_dir = w->out_dir;
+    conf.epoch_bytes = w->epoch_bytes;
     conf.files = w->ft ? fault_files(w->ft) : NULL;
     conf.sync_files = w->ft != NULL;
     if (executor_new(&w->x, &conf, &e) < 0)
@@ -99,8 +100,13 @@ static void make_dir(char dir[64]) {
 }
 
 void world_open(struct world *w, uint32_t batch_rows, bool power) {
+    world_open_small(w, batch_rows, power, 0);
+}
+
+void world_open_small(struct world *w, uint32_t batch_rows, bool power, size_t epoch_bytes) {
     memset(w, 0, sizeof *w);
     w->batch_rows = batch_rows;
+    w->epoch_bytes = epoch_bytes;
     make_dir(w->dir);
     w->plan = plan_new();
     if (power)

@@ -20,6 +20,7 @@ struct world {
     struct plan *plan;
     struct executor *x;
     uint32_t batch_rows;
+    size_t epoch_bytes;
     struct fault *ft; /* `power`: files that lose what was not synced; NULL: real files */
     int boots;
     struct world_flow *flow;
@@ -32,6 +33,8 @@ struct world {
 
 /* `power`: the log syncs each commit, and world_restart is a loss of power. */
 void world_open(struct world *w, uint32_t batch_rows, bool power);
+/* With less room in an epoch; 0: as usual. */
+void world_open_small(struct world *w, uint32_t batch_rows, bool power, size_t epoch_bytes);
 void world_close(struct world *w);                    /* removes the directory */
 void world_topic(struct world *w, const char *topic); /* unless it exists */
 /* Appends records (one a line) and commits. */
