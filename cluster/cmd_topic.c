@@ -52,8 +52,11 @@ int cmd_topics(struct cli *c) {
 
 struct tail {
     struct cli *c;
-    int64_t left; /* lines still to print; -1: no end */
-    bool any;     /* something has come */
+    bool rows;         /* of a sink that stores nothing: JSON lines without an end */
+    int64_t left;      /* records still to come; -1: no end */
+    bool any;          /* something has come */
+    struct sbuf line;  /* begin of a row */
+    struct arena work; /* of one row */
     bool failed;
     struct err err;
 };
@@ -61,24 +64,78 @@ struct tail {
 static int tail_failed(struct tail *t) {
     t->failed = true;
     err_errno(&t->err, errno, "writing to stdout");
-    return 1;
+    return -1;
+}
+
+/* RFC 4648, section 4; what a server writes, so without checks. */
+static void print_base64(const char *s) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    unsigned bits = 0;
+    for (int n = 1; *s && *s != '='; s++, n++) {
+        const char *d = strchr(digits, *s);
+        bits = bits << 6 | (d ? (unsigned)(d - digits) : 0);
+        if (n % 4 != 1)
+            putchar((int)(bits >> (6 - 2 * ((n - 1) % 4)) & 255));
+    }
+}
+
+/* A row as {"value":…} or {"value_b64":…}; {"skipped":N} tells how many we were too slow for. */
+static int print_row(struct tail *t, const char *line, size_t len) {
+    struct json_doc doc;
+    struct errs bad = { 0 };
+    arena_reset(&t->work);
+    if (t->c->json) {
+        fwrite(line, 1, len, stdout);
+        putchar('\n');
+    }
+    if (json_parse(&doc, NULL, line, len, &t->work, &bad) == 0) {
+        int64_t skipped = json_int(doc.root, "skipped");
+        const struct jnode *value = jnode_get(doc.root, "value");
+        if (skipped)
+            cli_note(t->c, "braid: too slow: %lld rows were left out here", (long long)skipped);
+        t->left -= !skipped && t->left > 0;
+        if (!skipped && !t->c->json) {
+            if (value && value->type == J_STR)
+                fwrite(value->s, 1, value->len, stdout);
+            print_base64(json_text(doc.root, "value_b64"));
+            putchar('\n');
+        }
+    }
+    errs_free(&bad);
+    return ferror(stdout) ? tail_failed(t) : 0;
+}
+
+static int add_rows(struct tail *t, const char *p, size_t len) {
+    const char *end = p + len;
+    for (const char *nl; t->left != 0 && (nl = memchr(p, '\n', (size_t)(end - p))); p = nl + 1) {
+        sbuf_add(&t->line, p, (size_t)(nl - p));
+        int rc = print_row(t, t->line.p, t->line.len);
+        if (rc < 0)
+            return rc;
+        t->line.len = 0;
+    }
+    sbuf_add(&t->line, p, (size_t)(end - p));
+    return 0;
+}
+
+/* Records of a topic: the server ends after as many as were asked for. Lines are counted to see
+ * whether it did; a raw record may have several. */
+static int add_records(struct tail *t, const char *p, size_t len) {
+    if (fwrite(p, 1, len, stdout) != len)
+        return tail_failed(t);
+    for (const char *end = p + len; t->left > 0 && (p = memchr(p, '\n', (size_t)(end - p))); p++)
+        t->left--;
+    return 0;
 }
 
 static int on_tail(void *arg, const char *p, size_t len) {
     struct tail *t = arg;
-    const char *end = p + len;
     t->any = true;
-    while (p < end && t->left != 0) {
-        const char *nl = memchr(p, '\n', (size_t)(end - p));
-        const char *to = nl ? nl + 1 : end;
-        if (fwrite(p, 1, (size_t)(to - p), stdout) != (size_t)(to - p))
-            return tail_failed(t);
-        t->left -= nl && t->left > 0;
-        p = to;
-    }
+    if ((t->rows ? add_rows : add_records)(t, p, len) < 0)
+        return 1;
     if (fflush(stdout) != 0)
         return tail_failed(t);
-    return t->left == 0;
+    return t->rows && t->left == 0;
 }
 
 static const struct jnode *find_topic(const struct jnode *list, const char *name) {
@@ -179,16 +236,17 @@ static int rows_path(struct cli *c, struct client *cl, const struct tail_options
     }
     if (o->from && strcmp(o->from, "latest") != 0)
         return cli_usage(c, "%s stores nothing, so --from can only be latest", c->args[0]);
-    *path = arena_printf(&c->arena, "/v1/dataflows/%s/rows?format=%s%s",
-                         client_escape(cl, name, &c->arena), c->json ? "json" : "raw", task);
+    *path = arena_printf(&c->arena, "/v1/dataflows/%s/rows?format=json%s",
+                         client_escape(cl, name, &c->arena), task);
     *count = o->n == CLI_UNSET ? -1 : o->n;
     cli_note(c, "%s stores nothing: its rows from now on", c->args[0]);
     return 0;
 }
 
-/* What to ask for; *count lines of it are printed, -1: all. */
+/* What to ask for, and how much of it will come. */
 static int tail_path(struct cli *c, struct client *cl, const struct tail_options *o,
-                     const char **path, int64_t *count) {
+                     const char **path, struct tail *t) {
+    int64_t *count = &t->left;
     struct json_doc doc;
     struct errs es = { 0 };
     const char *name = NULL, *limit = "";
@@ -200,7 +258,8 @@ static int tail_path(struct cli *c, struct client *cl, const struct tail_options
     else if (!strchr(c->args[0], '/'))
         rc = tail_topic(c, cl, topics, &name);
     errs_free(&es);
-    if (rc == 0 && !name)
+    t->rows = rc == 0 && !name;
+    if (t->rows)
         return rows_path(c, cl, o, path, count);
     if (rc == 0)
         rc = tail_range(c, o, find_topic(topics, name), &from, count);
@@ -223,7 +282,7 @@ int cmd_tail(struct cli *c) {
     int rc = cmd_connect(c, &cl);
     if (rc < 0)
         return rc;
-    rc = tail_path(c, cl, o, &path, &t.left);
+    rc = tail_path(c, cl, o, &path, &t);
     bool endless = t.left < 0;
     if (rc == 0 && t.left != 0) {
         rc = client_stream(cl, path, on_tail, &t, &es);
@@ -231,7 +290,7 @@ int cmd_tail(struct cli *c) {
             cli_errors(c, &es);
         else if (t.failed)
             rc = cli_error(c, &t.err);
-        else if (endless || (o->follow && t.left > 0))
+        else if (endless || ((o->follow || t.rows) && t.left > 0))
             rc = cli_error(c, &(struct err){ .code = ERR_UNREACHABLE,
                                              .text = "the stream ended: the server stopped, or the "
                                                      "topic or dataflow was removed" });
@@ -239,6 +298,8 @@ int cmd_tail(struct cli *c) {
     if (rc == 0 && !t.any && !o->follow && o->n != 0)
         cli_note(c, "%s: no records there", c->args[0]);
     errs_free(&es);
+    sbuf_free(&t.line);
+    arena_free(&t.work);
     client_close(cl);
     return rc;
 }
