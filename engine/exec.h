@@ -20,13 +20,17 @@ enum {                     /* engine tables beside the operator's own (STATE_TAB
        TABLE_ALL = 8
 };
 
+enum { EXEC_DEAD_BYTES = 32 << 10 }; /* of a bad record that its dead letter holds */
+
 struct exec_conf {
     uint32_t partition;  /* of the source topics; part of the positions of rows */
     uint32_t batch_rows; /* rows a tick at most, 1..BATCH_ROWS; 0: BATCH_ROWS */
     int64_t align_bytes; /* a merging task buffers at most this much; 0: 256 MiB */
     /* Rows that reached a sink task; borrowed for the call. */
     void (*sink)(void *arg, struct task *t, const struct batch *b);
-    /* A dead letter: `key` is the signature in hex, `json` the row. */
+    /* A dead letter: `key` is the signature in hex, `json` the row: task, type, signature, topic,
+     * partition, offset, sub, code, reason, and "record" (or "record_hex", when it is not UTF-8)
+     * with "record_bytes", its length, when it was cut. */
     void (*dead)(void *arg, struct task *t, const char *key, const char *json, size_t len);
     void *arg;
 };

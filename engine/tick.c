@@ -56,12 +56,20 @@ static struct state *host_state(struct op_ctx *c, int table, uint32_t vsize) {
     return t->table[table];
 }
 
+/* The bytes it came from, the beginning of them when there are many: a tick of nothing but control
+ * characters (six bytes each in JSON) then still fits into an epoch. The rest is in the topic. */
 static void dead_record(struct sbuf *o, const struct batch *b, int64_t off) {
     const struct origin *og = b->origin;
     if (!og || !og->raw || off < og->off0 || off >= og->off0 + og->n)
         return;
     struct span raw = og->raw[off - og->off0];
     static const char hex[] = "0123456789abcdef";
+    if (raw.len > EXEC_DEAD_BYTES) {
+        sbuf_printf(o, ",\"record_bytes\":%u", raw.len);
+        raw.len = EXEC_DEAD_BYTES;
+        while (raw.len > EXEC_DEAD_BYTES - 3 && (raw.p[raw.len] & 0xc0) == 0x80)
+            raw.len--; /* no character is cut */
+    }
     if (utf8_valid(raw.p, raw.p + raw.len)) {
         sbuf_adds(o, ",\"record\":");
         sbuf_json_str(o, raw.p, raw.len);

@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 #include <uv.h>
 
@@ -85,9 +86,50 @@ static void test_visit_while_retrying(void **unused) {
     world_close(&w);
 }
 
+/* Bad records cost no more than themselves: the largest ones, all in one tick, do not fill the
+ * epoch. What is cut off says how long it was, and no character is cut. */
+static void test_large_dead_letters(void **unused) {
+    (void)unused;
+    enum { N = 60, LEN = 1 << 20 };
+    struct world w;
+    struct executor_health h;
+    struct sbuf got = { 0 }, tail = { 0 };
+    char *record = malloc(LEN + 2);
+    assert_non_null(record);
+    memset(record, 1, LEN);
+    memcpy(record + EXEC_DEAD_BYTES - 1, "\xe2\x82\xac", 3); /* a euro sign across the end */
+    memcpy(record + LEN, "\n", 2);
+    world_open(&w, 0, false);
+    world_topic(&w, "a");
+    for (int i = 0; i < N; i++)
+        world_append(&w, "a", record);
+    world_append(&w, "a", "{\"x\":1,\"bt\":1}\n");
+    world_submit(&w, "{\"braid\":1,\"name\":\"f\",\"tasks\":["
+                     "{\"id\":\"in\",\"type\":\"source\",\"config\":{\"topic\":\"a\","
+                     "\"format\":\"json\",\"schema\":{\"x\":\"f64\"},\"start\":\"earliest\"}},"
+                     "{\"id\":\"out\",\"type\":\"sink\",\"config\":{\"topic\":\"o\","
+                     "\"format\":\"json\"},\"inputs\":[\"in\"]}]}");
+    executor_health(w.x, &h);
+    if (h.failed)
+        fail_msg("%s", h.err.text);
+    assert_int_equal(world_end(&w, "o"), 1);
+    assert_int_equal(world_end(&w, EXECUTOR_DLQ), N);
+    world_read(&w, EXECUTOR_DLQ, &got);
+    sbuf_printf(&tail, ",\"record_bytes\":%d,\"record\":\"", LEN);
+    assert_non_null(strstr(sbuf_str(&got), sbuf_str(&tail)));
+    assert_null(strstr(got.p, "\xe2"));
+    assert_in_range(strcspn(got.p, "\n"), 6 * (EXEC_DEAD_BYTES - 1),
+                    6 * (EXEC_DEAD_BYTES - 1) + 1000);
+    sbuf_free(&got);
+    sbuf_free(&tail);
+    free(record);
+    world_close(&w);
+}
+
 int main(void) {
     operators_init();
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_start_fails),
-                                        cmocka_unit_test(test_visit_while_retrying) };
+                                        cmocka_unit_test(test_visit_while_retrying),
+                                        cmocka_unit_test(test_large_dead_letters) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
