@@ -25,21 +25,24 @@ double bloom_rate(double bits, int probes) {
     return sum / weights;
 }
 
-struct bloom *bloom_new(uint64_t n, double p) {
+uint64_t bloom_blocks(uint64_t n, double p, int *probes) {
     double bits = 1;
-    int probes = 0;
-    while (!probes) { /* 1 % steps from 1 bit a key on: ends below 64 bits for p >= 1e-6 */
-        for (int k = 1; k <= BLOOM_PROBES_MAX && !probes; k++)
+    *probes = 0;
+    while (!*probes) { /* 1 % steps from 1 bit a key on: ends below 64 bits for p >= 1e-6 */
+        for (int k = 1; k <= BLOOM_PROBES_MAX && !*probes; k++)
             if (bloom_rate(bits, k) <= p)
-                probes = k;
-        if (!probes)
+                *probes = k;
+        if (!*probes)
             bits *= 1.01;
     }
+    return (uint64_t)ceil((double)(n ? n : 1) * bits / BLOOM_BLOCK_BITS);
+}
+
+struct bloom *bloom_new(uint64_t n, double p) {
     struct bloom *f = malloc(sizeof *f);
     if (!f)
         abort();
-    *f = (struct bloom){ .probes = probes };
-    f->blocks = (uint64_t)ceil((double)(n ? n : 1) * bits / BLOOM_BLOCK_BITS);
+    f->blocks = bloom_blocks(n, p, &f->probes);
     f->block = aligned_alloc(64, f->blocks * sizeof *f->block);
     if (!f->block)
         abort();

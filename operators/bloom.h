@@ -15,7 +15,10 @@ struct bloom {
     int probes;
 };
 
-/* Empty, for up to n keys at false-positive rate p (1e-6..0.5). Aborts when out of memory. */
+/* Blocks of 64 bytes that a filter for up to n keys at false-positive rate p (1e-6..0.5) has, and
+ * the bits set by each key. */
+uint64_t bloom_blocks(uint64_t n, double p, int *probes);
+/* Such a filter, empty. Aborts when out of memory. */
 struct bloom *bloom_new(uint64_t n, double p);
 void bloom_free(struct bloom *f);
 /* Expected false-positive rate at `bits` bits a key and `probes` bits set by each. */

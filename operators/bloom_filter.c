@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 enum { MODE_DROP, MODE_NULL };
+enum { FILTER_MAX = 256 << 20 }; /* bytes; the filter of RIoTBench has 23 MiB */
 struct bloom_config {
     const char *field;
     struct file *members;
@@ -42,7 +43,8 @@ static const struct param bloom_params[] = {
       .offset = offsetof(struct bloom_config, expected_insertions),
       .min = 1,
       .max = 1e9,
-      .doc = "Size the filter for this many members; default: as many as the file has." },
+      .doc = "Size the filter for this many members (of at most 256 MiB: 200 million at 1 %); "
+             "default: as many as the file has." },
     { .name = "false_positive",
       .type = PT_F64,
       .offset = offsetof(struct bloom_config, false_positive),
@@ -78,6 +80,13 @@ static void bloom_plan(struct op_plan *p) {
     if (c->separator && !*c->separator)
         plan_error(p, "separator", NULL,
                    "the separator is empty; leave it out to take whole lines");
+    int probes;
+    if (c->expected_insertions != PARAM_UNSET &&
+        bloom_blocks((uint64_t)c->expected_insertions, c->false_positive, &probes) >
+            FILTER_MAX / (BLOOM_BLOCK_BITS / 8))
+        plan_error(p, "expected_insertions", NULL,
+                   "a filter for %lld members with so few false positives is larger than %d MiB",
+                   (long long)c->expected_insertions, FILTER_MAX >> 20);
     for (int i = 0; i < c->fields.n; i++) {
         plan_field(p, 0, "fields", c->fields.v[i], c->fields.v[i], 0);
         for (int j = 0; j < i; j++)

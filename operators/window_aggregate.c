@@ -352,7 +352,10 @@ static void run_stale(struct window_self *s, struct span key, uint64_t hash) {
 
 static void refuse(struct window_self *s, struct op_ctx *x, const struct batch *b, uint32_t row,
                    int kind) {
-    if (kind == ENTRY_NO_TIME)
+    bool timed = b->time && b->time[row] != TIME_MIN;
+    if (kind == ENTRY_NO_TIME && timed)
+        op_reject(x, b, row, "bad_time", "the event time is out of range");
+    else if (kind == ENTRY_NO_TIME)
         op_reject(x, b, row, "no_time", "the row has no event time");
     else if (kind == ENTRY_LONG_KEY)
         op_reject(x, b, row, "key_too_long", "the group key is longer than %d bytes",

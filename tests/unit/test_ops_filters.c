@@ -258,6 +258,13 @@ static void bloom_of_numbers(void **state) {
     expect_error(&t, "no file 'none'");
     t.config = "{\"field\":\"id\",\"members\":\"m\",\"mode\":\"null\",\"fields\":[\"id\",\"id\"]}";
     expect_error(&t, "fields/id: 'id' is listed twice");
+    t.config = "{\"field\":\"id\",\"members\":\"m\",\"expected_insertions\":1000000000}";
+    expect_error(&t, "expected_insertions: a filter for 1000000000 members with so few");
+    t.config = "{\"field\":\"id\",\"members\":\"m\",\"expected_insertions\":20000000,"
+               "\"false_positive\":1e-6}"; /* RIoTBench's number, at a millionth: 98 MiB */
+    char *none = optest_errors(&t);
+    assert_string_equal(none, "");
+    free(none);
 }
 
 /* A null is no member even where the filter would say so; filters of one file for fields of other
