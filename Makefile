@@ -25,7 +25,7 @@ say  = $(if $(V)$(findstring s,$(firstword -$(MAKEFLAGS))),,@printf '  %-4s %s\n
 MUTATE ?=
 O := $(BUILD)$(if $(SANITIZER),/san-$(subst $(comma),-,$(SANITIZER)))$(if $(MUTATE),/mutate)
 
-PKGS     := libuv jansson libxxhash libmicrohttpd zlib liblz4 libcurl
+PKGS     := libuv jansson libxxhash libmicrohttpd zlib libcurl
 CPPFLAGS += -I. -D_GNU_SOURCE $(if $(MUTATE),-DBRAID_MUTATE)
 CFLAGS   += -std=c17 $(OPT) -g -march=$(MARCH) -ffp-contract=off -fno-math-errno -fno-semantic-interposition \
             -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wpointer-arith \
@@ -43,7 +43,7 @@ CFLAGS  += $(if $(FUZZING),-Wno-error)
 
 # Debian packages: to build and run; to test; to lint, fuzz, measure and draw.
 DEPS       := gcc libc6-dev pkg-config libuv1-dev libjansson-dev libxxhash-dev libmicrohttpd-dev zlib1g-dev \
-              liblz4-dev libcurl4-openssl-dev
+              libcurl4-openssl-dev
 DEPS_TEST  := libcmocka-dev libsqlite3-dev python3 locales tzdata
 DEPS_DEV   := clang clang-format clang-tidy cppcheck g++ libsimdjson-dev graphviz mmdebstrap
 

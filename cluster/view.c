@@ -113,7 +113,7 @@ static enum flow_state state_of(struct stats *st, const struct flow *f, const ch
     const struct stat_entry *held = NULL;
     *reason = "";
     if (st->health.failed) {
-        *reason = st->health.err.text;
+        *reason = arena_printf(&st->arena, "stopped: %s; restart the server", st->health.err.text);
         return FLOW_FAILED;
     }
     for (int i = 0; i < f->nuses; i++) {

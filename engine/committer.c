@@ -354,6 +354,17 @@ static int admit(struct local *l, struct err *e) {
     return ERR_SYSTEM;
 }
 
+/* A commit can be neither finished nor taken back: from here on only an open tells what is on disk,
+ * so nothing may come behind it. `e`, why, becomes what everybody is told. */
+static void break_off(struct local *l, struct err *e) {
+    l->broken = true;
+    err_set(&l->broken_err, ERR_SYSTEM,
+            "the log takes no more commits until it is opened again: the outcome of one is not "
+            "known (%.500s)",
+            e->text);
+    *e = l->broken_err;
+}
+
 static enum log_outcome commit_group(struct group *g, struct err *e) {
     struct local *l = g->l;
     bool unknown = false;
@@ -371,14 +382,8 @@ static enum log_outcome commit_group(struct group *g, struct err *e) {
         publish_commit(g);
         return LOG_COMMITTED;
     }
-    if (unknown) {
-        l->broken = true;
-        err_set(&l->broken_err, ERR_SYSTEM,
-                "the log takes no more commits until it is opened again: the outcome of one is "
-                "not known (%.500s)",
-                e->text);
-        e->retriable = false;
-    }
+    if (unknown)
+        break_off(l, e);
     enum log_outcome outcome = unknown ? LOG_UNKNOWN : LOG_ABORTED;
     touched_done(g, outcome);
     return outcome;
@@ -443,10 +448,8 @@ static int commit_own(struct group *g, struct err *e) {
         return 0;
     }
     rc = err_errno(e, -sys, "cannot write the commit log");
-    if (unknown) {
-        l->broken = true;
-        l->broken_err = *e;
-    }
+    if (unknown)
+        break_off(l, e);
     return rc;
 }
 

@@ -374,6 +374,8 @@ static void test_unknown_outcome(void **state) {
     if (!strstr(error, "executor stopped"))
         fail_msg("%s", error);
     assert_true(shows(c, "a", "\"state\":\"FAILED\""));
+    assert_true(shows(c, "a", "the outcome of one is not known"));
+    assert_true(shows(c, "a", "; restart the server"));
     assert_int_equal(submit(c, copy_spec("d", "t", "d"), error, sizeof error), ERR_SYSTEM);
     assert_non_null(strstr(error, "restart"));
     assert_int_equal(coord_remove(c, "a", false, &out, &e), ERR_SYSTEM);

@@ -356,6 +356,7 @@ static void an_unknown_outcome_ends_commits(void **state) {
     assert_int_equal(try_put(log, end + 5, 5, &e), LOG_COMMITTED);
     fault_syncs(ft, 2);
     assert_int_equal(try_put(log, end + 10, 5, &e), LOG_UNKNOWN);
+    assert_non_null(strstr(e.text, "until it is opened again"));
     assert_int_equal(try_put(log, end + 10, 5, &e), LOG_ABORTED);
     assert_false(e.retriable);
     assert_int_equal(log_topic_delete(log, "t", &e), ERR_SYSTEM);
