@@ -140,6 +140,10 @@ static int transport_error(const struct client *c, CURLcode rc, const struct rec
                 "no server at %s; start one with `braid up`, or name another "
                 "with --url",
                 c->url);
+    else if (rc == CURLE_PARTIAL_FILE)
+        err_set(&e, ERR_UNREACHABLE,
+                "%s cut its answer off: it stopped, or what was asked for was removed meanwhile",
+                c->url);
     else
         err_set(&e, ERR_UNREACHABLE, "the connection to %s broke: %s", c->url, why);
     e.retriable = e.code == ERR_UNREACHABLE;

@@ -85,14 +85,14 @@ static ssize_t on_read(void *arg, uint64_t pos, char *buf, size_t max) {
 }
 
 static int stream_open(struct request *r, struct stream *s, struct err *e) {
-    const char *last = MHD_lookup_connection_value(r->conn, MHD_HEADER_KIND, "Last-Event-ID");
-    int64_t after = (int64_t)events_last(s->events), n;
-    if (last && num_i64_whole(last, last + strlen(last), &n) == 0 && n >= 0 && n < after)
+    const char *id = MHD_lookup_connection_value(r->conn, MHD_HEADER_KIND, "Last-Event-ID");
+    int64_t last = (int64_t)events_last(s->events), after = last, n;
+    if (id && num_i64_whole(id, id + strlen(id), &n) == 0 && n >= 0)
         after = n;
     int rc = http_arg_int(r, "after", after, 0, INT64_MAX, &after, e);
     if (rc < 0)
         return rc;
-    s->last = (uint64_t)after;
+    s->last = after > last ? 0 : (uint64_t)after; /* of a life before: all of this one */
     s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (s->wake_fd < 0)
         return err_errno(e, errno, "following the events");
