@@ -5,8 +5,8 @@
  * notes what lies between the values ("fragments": keys, units, brackets). The next record is
  * compared with those fragments and only its values are read; on any difference it goes to the
  * strict reader, so the result is the strict reader's always (tested). A few shapes are kept.
- * Cost (bench_codec, one core of an EPYC): SYS SenML, 366 bytes and 9 values, 72 ns predicted, 0.7
- * us strict; TAXI, 857 bytes, 115 ns and 1.25 us; FIT, 1,216 bytes, 190 ns and 2 us. */
+ * Cost (bench_codec, one core of an EPYC): SYS SenML, 366 bytes and 9 values, 72 ns predicted, 0.5
+ * us strict; TAXI, 857 bytes, 115 ns and 0.9 us; FIT, 1,216 bytes, 190 ns and 1.7 us. */
 #ifndef BRAID_DECODE_H
 #define BRAID_DECODE_H
 #include "engine/batch.h"

@@ -183,6 +183,29 @@ static const char *closing_quote(const char *p, const char *end) {
     }
     return p;
 }
+/* read_string for what most strings are: ASCII without escapes, closed within 32 bytes. Inline: the
+ * reader is here for every key and most values. False: nothing is decided. ~3 ns. */
+static inline bool short_string(struct json_reader *r) {
+#ifdef __AVX2__
+    const char *begin = r->p + 1;
+    if (r->end - begin < 32)
+        return false;
+    __m256i v = _mm256_loadu_si256((const __m256i *)begin);
+    unsigned quote = (unsigned)_mm256_movemask_epi8(_mm256_cmpeq_epi8(v, _mm256_set1_epi8('"')));
+    __m256i control = _mm256_cmpgt_epi8(_mm256_set1_epi8(0x20), v); /* and bytes >= 0x80 */
+    unsigned other = (unsigned)_mm256_movemask_epi8(
+        _mm256_or_si256(control, _mm256_cmpeq_epi8(v, _mm256_set1_epi8('\\'))));
+    if (!quote || (other & (quote ^ (quote - 1))))
+        return false;
+    r->s = begin;
+    r->len = (uint32_t)__builtin_ctz(quote);
+    r->p = begin + r->len + 1;
+    return true;
+#else
+    (void)r;
+    return false;
+#endif
+}
 /* At an opening quote. Sets s,len and moves behind the closing quote. */
 static bool read_string(struct json_reader *r) {
     const char *begin = r->p + 1;
@@ -259,7 +282,7 @@ static enum jevent read_value(struct json_reader *r) {
     case '[':
         return container(r, (uint8_t)*r->p);
     case '"':
-        if (!read_string(r))
+        if (!short_string(r) && !read_string(r))
             return JE_ERROR;
         r->state = WANT_MORE;
         return r->event = JE_STR;
@@ -280,7 +303,7 @@ static enum jevent read_value(struct json_reader *r) {
 static enum jevent read_key(struct json_reader *r) {
     if (r->p == r->end || *r->p != '"')
         return unexpected(r, r->state == WANT_KEY ? "a key in quotes" : "a key or '}'");
-    if (!read_string(r))
+    if (!short_string(r) && !read_string(r))
         return JE_ERROR;
     r->p = skip_space(r->p, r->end);
     if (r->p == r->end || *r->p != ':')
