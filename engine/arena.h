@@ -25,6 +25,12 @@ static inline void *arena_alloc(struct arena *a, size_t size) {
     }
     return arena_slow(a, size, 16);
 }
+/* Gives back all but the first `used` bytes of the allocation p of `size` bytes, if it is the
+ * newest one of its chunk. */
+static inline void arena_trim(struct arena *a, char *p, size_t size, size_t used) {
+    if (a->cur == p + size)
+        a->cur = p + used;
+}
 void *arena_zalloc(struct arena *a, size_t size);
 char *arena_strndup(struct arena *a, const char *s, size_t len); /* NUL-terminated copy */
 char *arena_strdup(struct arena *a, const char *s);

@@ -20,6 +20,8 @@ enum { /* json_reader.state: what may come next */
        ENDED,
 };
 
+enum { REST_MAX = 4096 }; /* bytes of a text that is short, see read_string */
+
 void json_place(const char *text, size_t len, size_t off, int *line, int *col) {
     *line = 1;
     size_t begin = 0;
@@ -215,7 +217,10 @@ static bool read_string(struct json_reader *r) {
         r->s = begin;
         r->len = (uint32_t)(p - begin);
     } else {
-        char *room = unescape_room(r, (size_t)(closing_quote(p, r->end) - begin) + 1), *o = room;
+        /* In a record the rest of the text is bound enough; what is not needed goes back. */
+        size_t rest = (size_t)(r->end - begin);
+        size_t size = (rest <= REST_MAX ? rest : (size_t)(closing_quote(p, r->end) - begin)) + 1;
+        char *room = unescape_room(r, size), *o = room;
         const char *from = begin;
         for (;;) {
             memcpy(o, from, (size_t)(p - from));
@@ -235,6 +240,8 @@ static bool read_string(struct json_reader *r) {
         }
         r->s = room;
         r->len = (uint32_t)(o - room);
+        if (r->arena)
+            arena_trim(r->arena, room, size, r->len);
     }
     if (high && !utf8_valid(begin, p))
         return fail(r, begin - 1, "invalid UTF-8 in a string"), false;
