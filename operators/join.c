@@ -294,10 +294,30 @@ static void join_close(void *self) {
     names_close(&s->names);
 }
 
+/* Ids opened at one position (rows that a window fired together) are given up by their keys: that
+ * is all that a restored queue can know. Brings the first of them to the head. */
+static void tie_first(struct join_self *s) {
+    uint64_t mask = s->cap - 1, min = s->head;
+    const struct waiting *head = &s->queue[s->head & mask];
+    for (uint64_t i = s->head + 1; i < s->tail; i++) {
+        const struct waiting *w = &s->queue[i & mask];
+        if (w->off != head->off || w->sub != head->sub)
+            break;
+        if (by_age(w, &s->queue[min & mask]) < 0)
+            min = i;
+    }
+    if (min != s->head) {
+        struct waiting w = *head;
+        s->queue[s->head & mask] = s->queue[min & mask];
+        s->queue[min & mask] = w;
+    }
+}
+
 /* The record of the oldest open id, or NULL. Entries of ids that have completed since are passed
  * over: the age tells an id from a later one of the same key. */
 static const struct record *oldest(struct join_self *s, struct span *key, uint64_t *hash) {
     for (; s->head < s->tail; s->head++) {
+        tie_first(s);
         struct waiting *w = &s->queue[s->head & (s->cap - 1)];
         *key = (struct span){ .p = waiting_key(w), .len = w->klen };
         *hash = state_hash(key->p, key->len);

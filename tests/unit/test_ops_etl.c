@@ -371,12 +371,12 @@ static void join_times_out_itself(void **state) {
                   "!reject timeout: record has 1 of 2 observations; missing: b\n");
 }
 
-static void feed(struct optest_op *o, int64_t id, int64_t wm) {
-    struct span s = { .p = "s", .len = 1 }, obs = { .p = "a", .len = 1 };
+static void feed(struct optest_op *o, int64_t id, const char *name, int64_t off, int64_t wm) {
+    struct span s = { .p = "s", .len = 1 }, obs = { .p = name, .len = 1 };
     double v = 1;
     struct column c[] = { { .str = &s }, { .i64 = &id }, { .str = &obs }, { .f64 = &v } };
     struct batch b = {
-        .schema = o->ctx.in[0], .cols = c, .rows = 1, .n = 1, .off0 = id, .time = &wm, .wm = &wm
+        .schema = o->ctx.in[0], .cols = c, .rows = 1, .n = 1, .off0 = off, .time = &wm, .wm = &wm
     };
     o->counts.in++;
     o->desc->process(o->self, &o->ctx, 0, &b);
@@ -392,14 +392,14 @@ static void join_counts_after_restart(void **state) {
     assert_int_equal(optest_open(&before, &t, NULL), 0);
     assert_int_equal(optest_open(&after, &t, NULL), 0);
     for (int id = 1; id <= 3; id++)
-        feed(&before, id, 100);
+        feed(&before, id, "a", id, 100);
     const void *key, *value;
     uint32_t klen, vlen;
     for (uint64_t it = 0; state_next(before.table[0], &it, &key, &klen, &value, &vlen);)
         state_load(after.table[0], key, klen, value, vlen);
     after.desc->rebuild(after.self, &after.ctx);
     for (int id = 4; id <= 6; id++) { /* the first pushes out all of before, then each the last */
-        feed(&after, id, 100 * id);
+        feed(&after, id, "a", id, 100 * id);
         const struct op_counts *c = &after.counts;
         assert_int_equal(state_count(after.table[0]), 1);
         assert_int_equal(c->in, id - 3);
@@ -408,6 +408,41 @@ static void join_counts_after_restart(void **state) {
     }
     optest_close(&before);
     optest_close(&after);
+}
+
+static void note_reject(struct op_ctx *c, const struct batch *b, uint32_t row, const char *code,
+                        const char *text) {
+    (void)b;
+    (void)row;
+    (void)code;
+    sbuf_printf(((struct optest_op *)c->task)->user, "%s\n", text);
+}
+/* Of ids that were opened at one position the same one goes first, before and after a restart. */
+static void join_breaks_ties(void **state) {
+    (void)state;
+    struct optest t = { .op = "join",
+                        .in = OBS,
+                        .config = "{\"need\":[\"a\",\"b\",\"c\"],\"max_open\":3}" };
+    for (int restored = 0; restored < 2; restored++) {
+        struct optest_op o;
+        struct sbuf dead = { 0 };
+        assert_int_equal(optest_open(&o, &t, NULL), 0);
+        o.user = &dead;
+        o.host.reject = note_reject;
+        feed(&o, 7, "a", 1, 0);
+        feed(&o, 5, "b", 1, 0);
+        feed(&o, 6, "c", 1, 0);
+        for (int id = 8; id <= 10; id++) {
+            if (restored)
+                o.desc->rebuild(o.self, &o.ctx);
+            feed(&o, id, "a", id, 0);
+        }
+        assert_string_equal(sbuf_str(&dead), "record has 1 of 3 observations; missing: a, c\n"
+                                             "record has 1 of 3 observations; missing: a, b\n"
+                                             "record has 1 of 3 observations; missing: b, c\n");
+        sbuf_free(&dead);
+        optest_close(&o);
+    }
 }
 
 static void join_errors(void **state) {
@@ -615,6 +650,7 @@ int main(void) {
         cmocka_unit_test(join_keys),
         cmocka_unit_test(join_later_counts),
         cmocka_unit_test(join_of_64),
+        cmocka_unit_test(join_breaks_ties),
         cmocka_unit_test(join_times_out_itself),
         cmocka_unit_test(join_counts_after_restart),
         cmocka_unit_test(annotate_joins),

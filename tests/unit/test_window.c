@@ -360,7 +360,7 @@ static void group_keys(void **state) {
     t.in = "b:string";
     t.by = "b";
     struct sbuf in = { 0 }, want = { 0 };
-    for (int len = 4096; len <= 40960; len += 36864) {
+    for (int len = 4096; len <= 4097; len++) {
         sbuf_adds(&in, "@1 ");
         for (int i = 0; i < len; i++)
             sbuf_adds(&in, "x");
