@@ -429,8 +429,7 @@ int exec_load(struct exec *ex, uint64_t instance, int table, const void *key, ui
     }
     if (!t || table < 0 || table >= TABLE_ALL || !t->table[table])
         return ERR_NOTFOUND;
-    state_load(t->table[table], key, klen, value, vlen);
-    return 0;
+    return state_load(t->table[table], key, klen, value, vlen);
 }
 
 static void task_position_reload(struct task *t) {

@@ -56,7 +56,8 @@ void exec_free_removed(struct exec *ex, uint64_t version,
                        void (*freed)(void *arg, uint64_t instance), void *arg);
 struct task *exec_find(struct exec *ex, uint64_t instance);
 int exec_load(struct exec *ex, uint64_t instance, int table, const void *key, uint32_t klen,
-              const void *value, uint32_t vlen); /* ERR_NOTFOUND: no such instance */
+              const void *value, uint32_t vlen); /* ERR_NOTFOUND: no such instance or table;
+ ERR_SYSTEM: not a value of this table */
 /* After loading or undo: derived indexes, timers and alignment anew. */
 void exec_rebuild(struct exec *ex);
 

@@ -105,7 +105,9 @@ static void put_state(void *arg, uint64_t instance, int table, const void *key, 
 }
 
 static void put_graves(struct executor *x) {
-    for (int n = 0; n < EXECUTOR_TOMBSTONES && x->grave_at < x->graves.len; n++) {
+    size_t end = x->grave_at + EXECUTOR_EPOCH_BYTES;
+    for (int n = 0; n < EXECUTOR_TOMBSTONES && x->grave_at < x->graves.len && x->grave_at < end;
+         n++) {
         uint32_t len;
         memcpy(&len, x->graves.p + x->grave_at, 4);
         x->lanes.lane[0].overflow |=
@@ -664,12 +666,14 @@ static int restore_key(void *arg, const void *key, uint32_t klen, const void *va
     for (int i = 0; i < 8; i++)
         instance = instance << 8 | k[1 + i];
     uint32_t partition = (uint32_t)k[9] << 8 | k[10];
-    if (partition >= x->lanes.nshards ||
-        exec_load(x->lanes.shard[partition]->ex, instance, k[11], k + STATE_KEY_HEAD,
-                  klen - STATE_KEY_HEAD, value, vlen) < 0) {
-        sbuf_add(&x->graves, &klen, 4);
-        sbuf_add(&x->graves, key, klen);
-    }
+    struct exec *ex = partition < x->lanes.nshards ? x->lanes.shard[partition]->ex : NULL;
+    int rc =
+        ex ? exec_load(ex, instance, k[11], k + STATE_KEY_HEAD, klen - STATE_KEY_HEAD, value, vlen)
+           : ERR_NOTFOUND;
+    if (rc != ERR_NOTFOUND)
+        return rc;
+    sbuf_add(&x->graves, &klen, 4);
+    sbuf_add(&x->graves, key, klen);
     return 0;
 }
 
@@ -683,8 +687,9 @@ int executor_restore(struct executor *x, const struct change *all, struct err *e
         part[i] = shard_change(ls->shard[i], all, &a);
         rc = exec_apply(ls->shard[i]->ex, &part[i], true, e);
     }
-    if (rc == 0)
-        rc = log_state_each(x->conf.log, "S", 1, restore_key, x, e);
+    if (rc == 0 && (rc = log_state_each(x->conf.log, "S", 1, restore_key, x, e)) == ERR_SYSTEM &&
+        !e->text[0])
+        err_set(e, rc, "the state in the log is not of the form that its tasks keep");
     for (uint32_t i = 0; i < ls->nshards && rc == 0; i++) {
         exec_rebuild(ls->shard[i]->ex);
         rc = change_bind(ls->shard[i], &part[i], true, e);

@@ -231,10 +231,11 @@ enum op_memory { MEMORY_NONE, MEMORY_BOUNDED, MEMORY_UNBOUNDED };
 
 struct op_desc {
     const char *name;
-    const char *doc;     /* Markdown; the first sentence is the summary */
-    const char *example; /* a config, JSON; tested to be valid */
-    uint16_t semantics;  /* raised only when output bytes change; part of the signature */
-    uint16_t state_version;
+    const char *doc;            /* Markdown; the first sentence is the summary */
+    const char *example;        /* a config, JSON; tested to be valid */
+    uint16_t semantics;         /* raised only when output bytes change; part of the signature */
+    uint16_t state_version;     /* raised when the form of its state changes: a restart then refuses
+                                 * the old state instead of misreading it. 0: none, as 1 */
     const struct param *params; /* ends with name NULL; NULL: none */
     size_t config_size;
     const char *const *in_ports;  /* NULL-terminated; NULL: {"in"}; sources: {} by OP_SOURCE */
@@ -270,9 +271,6 @@ struct op_desc {
     void (*end)(void *self, struct op_ctx *c);
     /* After restore or undo of state: make derived indexes anew from the tables. NULL: none. */
     void (*rebuild)(void *self, struct op_ctx *c);
-    /* Turns a value written under state_version-1 into today's; NULL: same form. Writes at most
-     * cap bytes, returns the length or -1. */
-    int (*load)(int table, const void *old, uint32_t len, void *out, uint32_t cap);
     void (*close)(void *self);
 };
 

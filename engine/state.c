@@ -1,5 +1,6 @@
 #include "engine/state.h"
 #include "engine/arena.h"
+#include "engine/err.h"
 #include "engine/mutate.h"
 #include <assert.h>
 #include <stdlib.h>
@@ -330,7 +331,9 @@ bool state_drop(struct state *s, const void *key, uint32_t klen, uint64_t hash) 
     return true;
 }
 
-void state_load(struct state *s, const void *key, uint32_t klen, const void *value, uint32_t vlen) {
+int state_load(struct state *s, const void *key, uint32_t klen, const void *value, uint32_t vlen) {
+    if (klen > STATE_KEY_MAX || (s->vsize && vlen != s->vsize))
+        return ERR_SYSTEM;
     uint64_t hash = state_hash(key, klen);
     struct entry *e = table_find(s, key, klen, hash);
     if (!e)
@@ -340,11 +343,11 @@ void state_load(struct state *s, const void *key, uint32_t klen, const void *val
         s->live++;
     }
     if (s->vsize) {
-        assert(vlen == s->vsize);
         memcpy(e->value, value, s->vsize);
     } else {
         value_set(s, e, value, vlen);
     }
+    return 0;
 }
 
 void state_prefetch_slot(const struct state *s, uint64_t hash) {

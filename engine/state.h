@@ -62,6 +62,6 @@ void undo_commit(struct undo *u);
 void undo_abort(struct undo *u);
 /* The table is about to be freed (pruned task): drops its entries from all layers. */
 void undo_forget(struct undo *u, struct state *s);
-/* Restore: sets a key without undo. */
-void state_load(struct state *s, const void *key, uint32_t klen, const void *value, uint32_t vlen);
+/* Restore: sets a key without undo. ERR_SYSTEM: not a value of this table. */
+int state_load(struct state *s, const void *key, uint32_t klen, const void *value, uint32_t vlen);
 #endif

@@ -47,10 +47,11 @@ void plan_freed(struct plan *p, uint64_t instance);
 
 /* ---- restart (save.c) ---- */
 /* {"name":…,"stages":[{"task","type","sig","instance","cut","time"},…]}: which instances a dataflow
- * uses. Keep it with the dataflow's text, and plan_next with the plan. */
+ * uses; "state": the operator's state_version, when it is not 1. Keep it with the dataflow's text,
+ * and plan_next with the plan. */
 void plan_save(const struct plan *p, const struct flow *f, struct sbuf *out);
 /* As plan_submit, but every stage takes the instance number and cut that were saved, where the
- * signature still is the same; else (an operator's semantics were raised) it starts anew. */
+ * signature and the state version still are the same; else (they were raised) it starts anew. */
 int plan_restore(struct plan *p, const struct spec *s, const char *saved, size_t len,
                  const struct plan_cut *cut, const struct plan_env *env, struct errs *es);
 uint64_t plan_next(const struct plan *p);

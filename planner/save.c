@@ -3,6 +3,11 @@
 #include "planner/merge.h"
 #include <string.h>
 
+/* 1 goes without saying: journals of before have none. */
+static int64_t state_version(const struct op_desc *op) {
+    return op->state_version > 1 ? op->state_version : 1;
+}
+
 void plan_save(const struct plan *p, const struct flow *f, struct sbuf *out) {
     (void)p;
     sbuf_adds(out, "{\"name\":");
@@ -16,10 +21,13 @@ void plan_save(const struct plan *p, const struct flow *f, struct sbuf *out) {
             sig_text(in->def->sig, sig);
             sbuf_printf(out,
                         "%s{\"task\":\"%s\",\"type\":\"%s\",\"sig\":\"%s\",\"instance\":%llu,"
-                        "\"cut\":%lld,\"time\":%lld}",
+                        "\"cut\":%lld,\"time\":%lld",
                         i + k ? "," : "", t->id, in->def->op->name, sig,
                         (unsigned long long)in->def->instance, (long long)in->cut.id,
                         (long long)in->cut.time);
+            if (state_version(in->def->op) > 1)
+                sbuf_printf(out, ",\"state\":%lld", (long long)state_version(in->def->op));
+            sbuf_adds(out, "}");
         }
     }
     sbuf_adds(out, "]}");
@@ -44,6 +52,9 @@ static const struct jnode *bind_task(const struct spec *s, const struct spec_tas
         int i = t->first + k;
         if (k >= t->nstages || strcmp(str_member(saved, "type"), s->stages[i].op->name) != 0 ||
             sig_parse(str_member(saved, "sig"), &bound[i].sig) < 0)
+            continue;
+        if ((jnode_get(saved, "state") ? int_member(saved, "state") : 1) !=
+            state_version(s->stages[i].op))
             continue;
         bound[i].instance = (uint64_t)int_member(saved, "instance");
         bound[i].cut =

@@ -126,10 +126,40 @@ static void test_large_dead_letters(void **unused) {
     world_close(&w);
 }
 
+/* State that was kept in another form is refused, not misread and not thrown away. */
+static void test_state_of_another_form(void **unused) {
+    (void)unused;
+    struct world w;
+    struct err e = ERR_INIT;
+    world_open(&w, 0, false);
+    world_topic(&w, "a");
+    struct flow *f = world_submit(&w, copy)->flow;
+    world_append(&w, "a", "1\n");
+    executor_settle(w.x);
+    unsigned char key[12] = {
+        'S', [8] = (unsigned char)f->stage[0]->def->instance, [11] = TABLE_POSITION
+    };
+    struct log_epoch *ep = log_epoch_begin(w.log);
+    assert_int_equal(log_epoch_state(ep, key, sizeof key, "short", 5), 0);
+    assert_int_equal(log_commit_wait(ep, NULL, &e), LOG_COMMITTED);
+    executor_free(w.x);
+    struct executor_conf conf = { .log = w.log };
+    assert_int_equal(executor_new(&w.x, &conf, &e), 0);
+    const struct task_def *add[8];
+    struct change all = { .version = 1, .nadd = f->nstages, .add = add };
+    assert_in_range(f->nstages, 2, 8);
+    for (int i = 0; i < f->nstages; i++)
+        add[i] = f->stage[i]->def;
+    assert_int_equal(executor_restore(w.x, &all, &e), ERR_SYSTEM);
+    assert_non_null(strstr(e.text, "form"));
+    world_close(&w);
+}
+
 int main(void) {
     operators_init();
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_start_fails),
                                         cmocka_unit_test(test_visit_while_retrying),
-                                        cmocka_unit_test(test_large_dead_letters) };
+                                        cmocka_unit_test(test_large_dead_letters),
+                                        cmocka_unit_test(test_state_of_another_form) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

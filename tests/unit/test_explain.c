@@ -360,6 +360,19 @@ static void test_restart_changed(void **state) {
     assert_int_equal(g->stage[3]->def->instance, plan_next(p));
     assert_int_equal(g->stage[3]->cut.id, 99);
     plan_free(q);
+    q = plan_new(); /* the same meaning, but its state was kept in another form */
+    plan_set_next(q, p->version, plan_next(p));
+    struct sbuf other = { 0 };
+    size_t at = (size_t)(sig - text) + 6;
+    sbuf_add(&other, saved.p, at);
+    sbuf_adds(&other, "\"state\":2,");
+    sbuf_adds(&other, saved.p + at);
+    assert_int_equal(plan_restore(q, &s, other.p, other.len, &c, NULL, &es), 0);
+    g = plan_find(q, "a");
+    assert_int_equal(g->stage[2]->def->instance, f->stage[2]->def->instance);
+    assert_int_equal(g->stage[3]->def->instance, plan_next(p));
+    plan_free(q);
+    sbuf_free(&other);
     free(text);
     sbuf_free(&saved);
     arena_free(&a);
