@@ -1,5 +1,6 @@
 #include "cluster/cli.h"
 #include "cluster/conf.h"
+#include "cluster/text.h"
 #include "engine/json.h"
 #include "engine/num.h"
 #include "engine/op.h"
@@ -320,11 +321,11 @@ static void show_place(const struct err *e, bool color) {
 
 static void err_json(struct sbuf *o, const struct err *e) {
     sbuf_adds(o, "{\"file\":");
-    sbuf_json_str(o, e->file, strlen(e->file));
+    text_json(o, e->file);
     sbuf_printf(o, ",\"line\":%d,\"col\":%d,\"pointer\":", e->line, e->col);
-    sbuf_json_str(o, e->pointer, strlen(e->pointer));
+    text_json(o, e->pointer);
     sbuf_adds(o, ",\"text\":");
-    sbuf_json_str(o, e->text, strlen(e->text));
+    text_json(o, e->text);
     sbuf_adds(o, "}");
 }
 
@@ -356,7 +357,7 @@ static void print_err(const struct err *e, const char *kind) {
 static void errors_json(const struct err *v, int n) {
     struct sbuf o = { 0 };
     sbuf_printf(&o, "{\"error\":{\"code\":\"%s\",\"text\":", code_word(v[0].code));
-    sbuf_json_str(&o, v[0].text, strlen(v[0].text));
+    text_json(&o, v[0].text);
     sbuf_adds(&o, ",\"errors\":[");
     for (int i = 0; i < n; i++) {
         sbuf_adds(&o, i ? "," : "");

@@ -4,6 +4,7 @@
 #include "cluster/flowfile.h"
 #include "cluster/look.h"
 #include "cluster/table.h"
+#include "cluster/text.h"
 #include "engine/num.h"
 #include <string.h>
 #include <unistd.h>
@@ -82,7 +83,7 @@ static void add_pair(struct sbuf *o, int i, const char *name, const char *value)
 static void spec_body(struct sbuf *o, const struct flowfile *f) {
     const char *name = strcmp(f->name, "-") == 0 ? "stdin" : f->name;
     sbuf_adds(o, "{\"file\":");
-    sbuf_json_str(o, name, strlen(name));
+    text_json(o, name);
     sbuf_adds(o, ",\"text\":");
     sbuf_json_str(o, f->text, f->len);
     sbuf_adds(o, ",\"files\":{");

@@ -4,6 +4,7 @@
 #include "cluster/rowfile.h"
 #include "cluster/run.h"
 #include "cluster/table.h"
+#include "cluster/text.h"
 #include "engine/clock.h"
 #include "planner/canon.h"
 #include <signal.h>
@@ -251,13 +252,13 @@ struct running {
     struct err err;
 };
 
-/* {"sink":NAME,"value":"…"} */
+/* {"sink":NAME,"value":"…"}; as tail --json: value_b64 when it is no UTF-8 */
 static int put_json(struct running *g, const struct run_sink *s, struct span v, struct rowfile *f) {
     struct sbuf b = { 0 };
     sbuf_adds(&b, "{\"sink\":");
     sbuf_json_str(&b, s->name, strlen(s->name));
-    sbuf_adds(&b, ",\"value\":");
-    sbuf_json_str(&b, v.p, v.len);
+    sbuf_adds(&b, ",");
+    text_bytes(&b, "value", v.p, v.len);
     sbuf_adds(&b, "}\n");
     int rc = rowfile_add(f, b.p, b.len, &g->err);
     sbuf_free(&b);
@@ -340,6 +341,11 @@ static int open_outputs(struct running *g, const struct run_options *o, const st
         int k = find_sink(g, name);
         if (k < 0)
             return unknown_sink(c, g, name);
+        if (g->out[k].file)
+            return cli_usage(c, "--out %s=: said twice", name);
+        for (int j = 0; j < i; j++)
+            if (g->files[j].buf && strcmp(g->files[j].path, file) == 0)
+                return cli_usage(c, "--out %s=%s: another sink writes that file", name, file);
         if (strcmp(file, "-") == 0) {
             g->out[k].file = &g->std;
             continue;
@@ -399,7 +405,7 @@ static void print_tasks(const struct run *r, bool color) {
         add_count(&t, k.counts.rejected, STYLE_RED);
         table_add(&t, k.counts.in && k.ns ? unit_ns(buf, (double)k.ns / (double)k.counts.in) : "-");
     }
-    table_print(&t, stderr, 0, color);
+    table_print(&t, stderr, cmd_width(STDERR_FILENO), color);
     table_end(&t);
 }
 

@@ -1,9 +1,7 @@
 /* The table of commands. */
 #include "cluster/cmd.h"
-#include "engine/batch.h"
-#if __has_include("cluster/up.c")
 #include "cluster/up.h"
-#endif
+#include "engine/batch.h"
 
 /* How a recorded stream is repeated. */
 #define DATASET_OPTIONS(T, member)                                                                 \
@@ -269,7 +267,6 @@ const struct cli_command cli_commands[] = {
       .min = 1,
       .max = -1,
       .run = cmd_validate },
-#if __has_include("cluster/up.c")
     { .name = "up",
       .group = HELP_SERVER,
       .args = "",
@@ -279,7 +276,6 @@ const struct cli_command cli_commands[] = {
           "second signal ends it at once. What ran before a restart, a crash too, runs again.",
       .examples = "  braid up --dir /var/lib/braid --durability power",
       .main = up_main },
-#endif
     { .name = "submit",
       .group = HELP_FLOWS,
       .args = "FILE…",
