@@ -226,7 +226,7 @@ static int check_head(struct commit_file *cf, const char *path, const char *boot
         cf->durability = h->durability ? LOG_POWER : LOG_PROCESS;
         cf->same_boot = !memcmp(h->boot, boot, sizeof h->boot);
         cf->bytes = COMMIT_HEAD;
-        return 0;
+        return 0; /* last_at 0: the header itself */
     }
     /* A file that was being made when the process ended. */
     if (last && cf->size < COMMIT_HEAD + (int64_t)sizeof(struct commit_frame))
@@ -262,6 +262,7 @@ int commit_map(struct commit_file *cf, const struct log_files *files, const char
             if (!cf->first_no)
                 cf->first_no = f->first_no;
             cf->last_no = f->last_no;
+            cf->last_at = cf->bytes;
             cf->bytes += commit_frame_bytes(f);
         }
         rc = judge_tail(cf, path, last, e);

@@ -73,6 +73,7 @@ struct commit_file { /* a mapped file */
     char *p;
     int64_t size;               /* mapped */
     int64_t bytes;              /* up to the end of the last whole frame */
+    int64_t last_at;            /* where that begins; the header is before the first */
     uint64_t first_no, last_no; /* of its frames; 0: none */
     enum log_durability durability;
     bool same_boot;

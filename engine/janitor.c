@@ -31,6 +31,12 @@ static struct roll_call roll_call(struct local *l) {
     return rc;
 }
 
+static void roll_call_end(struct roll_call *rc) {
+    for (uint32_t i = 0; i < rc->n; i++)
+        topic_unref(rc->v[i]);
+    free(rc->v);
+}
+
 static struct topic *find_id(const struct roll_call *rc, uint32_t id) {
     uint32_t lo = 0, hi = rc->n;
     while (lo < hi) {
@@ -106,10 +112,75 @@ static int sync_parts(struct local *l, const struct index *ix, struct err *e) {
         if (t && partition < t->conf.partitions && !t->deleted)
             rc = sync_part(&t->part[partition], v.from_base < 0 ? 0 : v.from_base, e);
     }
-    for (uint32_t i = 0; i < topics.n; i++)
-        topic_unref(topics.v[i]);
-    free(topics.v);
+    roll_call_end(&topics);
     return rc;
+}
+
+/* ---- after a failed sync ---- */
+
+/* The kernel takes the pages for clean then, and the next sync succeeds without writing them. So
+ * under `power` the rows are written anew from the commit logs; what `process` lost stays lost. */
+struct rewrite {
+    struct local *l;
+    struct roll_call topics;
+};
+
+/* Opens the segment of a chunk; -ENOENT when it is gone, or when its place belongs to a new topic
+ * of that name: what lies in the trash needs no sync. */
+static int rewrite_open(struct rewrite *w, const struct commit_chunk *c, struct segment_head *h) {
+    const struct log_files *f = w->l->files;
+    struct topic *t = find_id(&w->topics, c->topic);
+    char path[FILES_PATH_MAX];
+    if (!t || c->partition >= t->conf.partitions || c->base < t->part[c->partition].begin)
+        return -ENOENT;
+    segment_head_make(h, &t->part[c->partition], c->base, c->prev);
+    int rc = segment_path(&t->part[c->partition], c->base, path);
+    int fd = rc ? rc : f->open(f->ctx, path, O_RDWR);
+    struct segment_head there;
+    if (fd < 0)
+        return fd;
+    rc = files_read(f, fd, &there, sizeof there, 0);
+    if (!rc && there.topic == h->topic)
+        return fd;
+    f->close(f->ctx, fd);
+    return -ENOENT;
+}
+
+static int rewrite_frame(void *arg, const struct commit_frame *f, const char *entries,
+                         const char *chunks) {
+    struct rewrite *w = arg;
+    const struct log_files *files = w->l->files;
+    const char *end = chunks + f->chunks_len;
+    (void)entries;
+    while (chunks < end) {
+        struct commit_chunk c;
+        struct segment_head h;
+        memcpy(&c, chunks, sizeof c);
+        struct iovec rows = { .iov_base = (void *)(uintptr_t)(chunks + sizeof c),
+                              .iov_len = (size_t)c.len };
+        struct iovec head = { .iov_base = &h, .iov_len = sizeof h };
+        chunks += sizeof c + (size_t)c.len;
+        int fd = rewrite_open(w, &c, &h);
+        if (fd == -ENOENT)
+            continue;
+        int rc = fd < 0 ? fd : files_write(files, fd, &rows, 1, c.at);
+        if (!rc && c.at == SEGMENT_HEAD)
+            rc = files_write(files, fd, &head, 1, 0);
+        if (fd >= 0)
+            files->close(files->ctx, fd);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+static int rewrite_rows(struct local *l, const struct commit_file *cf, int files, struct err *e) {
+    struct rewrite w = { l, roll_call(l) };
+    int rc = 0;
+    for (int i = 0; !rc && i < files; i++)
+        rc = commit_each(&cf[i], rewrite_frame, &w);
+    roll_call_end(&w.topics);
+    return rc ? err_errno(e, -rc, "cannot write rows again after a failed sync") : 0;
 }
 
 /* ---- snapshots ---- */
@@ -118,7 +189,10 @@ static int write_snapshot(struct local *l, struct commit_file *cf, int files, ui
                           struct err *e) {
     struct index ix = { 0 };
     view_index(&ix, cf, files);
-    int rc = sync_parts(l, &ix, e);
+    int rc = l->sync_failed ? rewrite_rows(l, cf, files, e) : 0;
+    if (!rc)
+        rc = sync_parts(l, &ix, e);
+    l->sync_failed = rc != 0;
     uint64_t last_no = l->snap ? l->snap->head->last_no : 0;
     for (int i = 0; i < files; i++)
         if (cf[i].last_no)

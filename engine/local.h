@@ -104,6 +104,7 @@ struct local {
     uint32_t next_topic;
     bool broken; /* an outcome is unknown: no further commits */
     struct err broken_err;
+    bool sync_failed; /* janitor: rows are to be written again before the next sync */
     pthread_t committer, janitor;
     bool has_committer, has_janitor;
 };

@@ -162,7 +162,8 @@ static int load_logs(struct local *l, struct view *v, const struct numbers *ns, 
 }
 
 /* What is found is reported as committed, so under `power` it must not be lost any more: the last
- * record may have been written by a process that was killed before it could sync it. */
+ * record may have been written by a process that was killed before it could sync it, or whose sync
+ * failed; only what is written again after a failed sync is written by the next one. */
 static int sync_logs(struct local *l, const struct view *v, struct err *e) {
     const struct log_files *f = l->files;
     char path[FILES_PATH_MAX];
@@ -175,7 +176,11 @@ static int sync_logs(struct local *l, const struct view *v, struct err *e) {
     int fd = rc ? rc : f->open(f->ctx, path, O_RDWR);
     if (fd < 0)
         return err_errno(e, -fd, "cannot open %s", path);
-    rc = f->datasync(f->ctx, fd);
+    struct iovec end = { .iov_base = last->p + last->last_at,
+                         .iov_len = (size_t)(last->bytes - last->last_at) };
+    rc = files_write(f, fd, &end, 1, last->last_at);
+    if (!rc)
+        rc = f->datasync(f->ctx, fd);
     f->close(f->ctx, fd);
     return rc ? err_errno(e, -rc, "cannot sync %s", path) : 0;
 }
@@ -289,7 +294,6 @@ static int load_tails(struct local *l, struct err *e) {
 
 struct replay {
     struct local *l;
-    bool compare; /* the machine has restarted: sizes prove nothing */
     struct topic **by_id;
 };
 
@@ -325,26 +329,9 @@ static int replay_open(struct part *p, int64_t base) {
     return rc;
 }
 
-/* Whether the file has these bytes there. */
-static bool has(const struct replay *r, int fd, const char *p, int64_t len, int64_t at) {
-    const struct log_files *f = r->l->files;
-    char buf[32 << 10];
-    if (f->size(f->ctx, fd) < at + len)
-        return false;
-    while (r->compare && len > 0) {
-        size_t n = len < (int64_t)sizeof buf ? (size_t)len : sizeof buf;
-        if (files_read(f, fd, buf, n, at) || memcmp(buf, p, n))
-            return false;
-        p += n;
-        at += (int64_t)n;
-        len -= (int64_t)n;
-    }
-    return true;
-}
-
-static int put(const struct replay *r, int fd, const char *p, int64_t len, int64_t at) {
-    if (has(r, fd, p, len, at))
-        return 0;
+/* Also when the file has these bytes: they may be in the page cache only, taken for clean after a
+ * sync that failed, and now they are certain to be written by the next one. */
+static int put(const struct replay *r, int fd, const void *p, int64_t len, int64_t at) {
     struct iovec v = { .iov_base = (void *)(uintptr_t)p, .iov_len = (size_t)len };
     return files_write(r->l->files, fd, &v, 1, at);
 }
@@ -366,7 +353,7 @@ static int replay_frame(void *arg, const struct commit_frame *f, const char *ent
         struct segment_head h;
         segment_head_make(&h, p, c.base, c.prev);
         if (!rc && c.at == SEGMENT_HEAD)
-            rc = put(r, p->fd, (const char *)&h, sizeof h, 0);
+            rc = put(r, p->fd, &h, sizeof h, 0);
         if (!rc)
             rc = put(r, p->fd, rows, c.len, c.at);
         if (rc)
@@ -394,7 +381,6 @@ static int replay_rows(struct local *l, struct err *e) {
     if (l->topics)
         qsort(r.by_id, l->topics, sizeof *r.by_id, by_id);
     for (int i = 0; !rc && i < l->view->files; i++) {
-        r.compare = !l->view->file[i].same_boot;
         if (has_rows(&l->view->file[i]))
             rc = commit_each(&l->view->file[i], replay_frame, &r);
     }

@@ -164,6 +164,19 @@ static void inode_sync(struct inode *in) {
     in->n = 0;
 }
 
+/* A sync has failed: the kernel takes the pages for clean from now on, and no later sync writes
+ * them (Rebello et al., Can Applications Recover from fsync Failures?, ATC 2020). */
+static void inode_lose(struct inode *in) {
+    int kept = 0;
+    for (int i = 0; i < in->n; i++) {
+        if (in->change[i].data)
+            free(in->change[i].data);
+        else
+            in->change[kept++] = in->change[i];
+    }
+    in->n = kept;
+}
+
 static void change_add(struct inode *in, int64_t at, const void *data, size_t len) {
     char *copy = NULL;
     if (data) {
@@ -276,9 +289,10 @@ static int f_datasync(void *ctx, int fd) {
     pthread_mutex_lock(&ft->mu);
     int rc = -EIO;
     if (alive(ft, &last) && !last) {
-        if (ft->bad_syncs > 0)
+        if (ft->bad_syncs > 0) {
             ft->bad_syncs--;
-        else {
+            inode_lose(ft->fd[fd]);
+        } else {
             inode_sync(ft->fd[fd]);
             rc = 0;
         }

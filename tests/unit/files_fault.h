@@ -16,7 +16,8 @@ const struct log_files *fault_files(struct fault *ft);
 
 /* Bytes by which files may still grow (-1: any); then a write is cut short and ENOSPC follows. */
 void fault_space(struct fault *ft, int64_t bytes);
-/* The next `n` syncs fail with EIO and sync nothing. */
+/* The next `n` syncs fail with EIO; what they were to write never gets to the disk, unless it is
+ * written again. */
 void fault_syncs(struct fault *ft, int n);
 /* The call after `n` more changing calls is the last: a write stops in the middle, everything later
  * fails with EIO and changes nothing. -1: never; also revives. */
