@@ -48,8 +48,8 @@
           .help = "of --shuffle and --jitter; the same seed gives the same bytes (default 0)" },   \
     {                                                                                              \
         .name = "lines", .type = CLI_TEXT, .value = "HOW", .offset = offsetof(T, member.lines),    \
-        .help = "whether a line begins with its time in ms and a comma: timed or plain; by "       \
-                "default the first line tells"                                                     \
+        .help = "whether a line begins with its time in ms since 1970 and a comma: timed or "      \
+                "plain; by default the first line tells (its number must be 100000000 or more)"    \
     }
 
 static const struct cli_option run_options[] = {

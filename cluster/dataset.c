@@ -148,8 +148,7 @@ static int parse_line(struct dataset *ds, const char *p, uint32_t len, struct ho
     uint32_t skip = 0;
     bool split = ds->conf.lines != DATASET_PLAIN && split_time(p, len, &epoch, &skip);
     if (!ds->known_format) {
-        ds->timed = ds->conf.lines == DATASET_TIMED ||
-                    (split && (!ds->conf.csv || epoch >= TEMPLATE_EPOCH_MIN));
+        ds->timed = ds->conf.lines == DATASET_TIMED || (split && epoch >= TEMPLATE_EPOCH_MIN);
         ds->known_format = true;
     }
     if (!split || !ds->timed)

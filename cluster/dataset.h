@@ -3,11 +3,11 @@
  *
  * A line is a record, also an empty one; LF or CRLF ends it and is not part of it; the last may
  * lack it. A record of CSV is one or more lines (splitter.h). When the first line begins with an
- * integer and a comma, the file is *timed*: that integer is the record's time in ms since 1970 and
- * what follows the comma is the record; a later line without one is passed on whole, with the time
- * of the record before it (bad data is for the dataflow to judge). Otherwise a line is the record,
- * and its time is that of its `bt` if it has one (template.h). In CSV an integer below
- * TEMPLATE_EPOCH_MIN makes no file timed: it is the first cell.
+ * integer of at least TEMPLATE_EPOCH_MIN (a smaller one is rather a number or a key of the record)
+ * and a comma, the file is *timed*: that integer is the record's time in ms since 1970 and what
+ * follows the comma is the record; a later line without one is passed on whole, with the time of
+ * the record before it (bad data is for the dataflow to judge). Otherwise a line is the record, and
+ * its time is that of its `bt` if it has one (template.h).
  *
  * Repetition. Pass p (0, 1, …) moves every time in the records by p x length, where the length of
  * the file is its last time - its first + the smallest step between consecutive records whose time

@@ -11,7 +11,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size > 1 << 16)
         return 0;
     struct template t;
-    template_find(&t, (const char *)data, (uint32_t)size, 1422748800000, "2", holes);
+    char csv = ",;\0"[size % 3];
+    template_find(&t, (const char *)data, (uint32_t)size, csv, 1422748800000, "2", holes);
     uint32_t end = 0;
     for (int i = 0; i < t.n; i++) {
         if (holes[i].off < end || holes[i].off + holes[i].len > size)

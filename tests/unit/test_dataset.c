@@ -78,7 +78,9 @@ static void expect(const char *bytes, struct dataset_conf c, const char *want) {
 
 static void odd_files(void **state) {
     (void)state;
-    struct dataset_conf one = { 0 }, three = { .loop = 3 }, plain = { .lines = DATASET_PLAIN };
+    struct dataset_conf one = { 0 }, three = { .loop = 3 }, plain = { .lines = DATASET_PLAIN },
+                        timed = { .lines = DATASET_TIMED },
+                        timed3 = { .lines = DATASET_TIMED, .loop = 3 };
     expect("", one, "");
     expect("", three, "");
     expect("\n", one, "|");
@@ -89,14 +91,16 @@ static void odd_files(void **state) {
     expect("a\r", one, "a\r|"); /* a CR that no LF follows belongs to the record */
     expect("a\n\nb\n", one, "a||b|");
     expect("a\nb", three, "a|b|a|b|a|b|");
-    expect("5000,x\r\n6000,y", one, "x@5000|y@6000|");
-    expect("5000,x\n6000,y\n", three, "x@5000|y@6000|x@7000|y@8000|x@9000|y@10000|");
-    expect("5000,x\n", three, "x@5000|x@6000|x@7000|");  /* one line: a second */
+    expect("5000,x\r\n6000,y", timed, "x@5000|y@6000|");
+    expect("5000,x\r\n6000,y", one, "5000,x|6000,y|"); /* a number, hardly a time */
+    expect("100000000,x\n6000,y", one, "x@100000000|y@6000|");
+    expect("5000,x\n6000,y\n", timed3, "x@5000|y@6000|x@7000|y@8000|x@9000|y@10000|");
+    expect("5000,x\n", timed3, "x@5000|x@6000|x@7000|"); /* one line: a second */
     expect("5000,x\n6000,y\n", plain, "5000,x|6000,y|"); /* as asked */
-    expect("-5,x\n", one, "x@-5|");
+    expect("-5,x\n", timed, "x@-5|");
     /* a bad line is passed on whole, with the time of the one before */
-    expect("5000,x\nbad,1422748800000\n7000,y\n", one, "x@5000|bad,1422748800000@5000|y@7000|");
-    expect("5000,x\n\n7000,\n", one, "x@5000|@5000|@7000|");
+    expect("5000,x\nbad,1422748800000\n7000,y\n", timed, "x@5000|bad,1422748800000@5000|y@7000|");
+    expect("5000,x\n\n7000,\n", timed, "x@5000|@5000|@7000|");
     expect("99999999999999999999,x\n5,y\n", one, "99999999999999999999,x|5,y|");
     expect("{\"bt\":10}\n{\"bt\":30}\n{}\n", three,
            "{\"bt\":10}@10|{\"bt\":30}@30|{}|{\"bt\":50}@50|{\"bt\":70}@70|{}|{\"bt\":90}@90|"
@@ -111,7 +115,7 @@ static void csv_files(void **state) {
     expect("", one, "");
     expect("a,\"x\ny\"\r\nb,z", two, "a,\"x\ny\"|b,z|a,\"x\ny\"|b,z|");
     expect("a,\"x\nb,z", one, "a,\"x|b,z|");
-    /* a small integer in front is a cell */
+    /* a small integer in front is a cell, unless the user says so */
     expect("1,a\n2,b\n", one, "1,a|2,b|");
     expect("1,a\n2,b\n", timed, "a@1|b@2|");
     expect("1422748800000,\"x\ny\",1422748800000\n1422748801000,z,q\n", two,
@@ -190,7 +194,7 @@ static void pipes_are_read_as_they_come(void **state) {
     assert_int_equal(write(fd[1], "5000,x\n6000,", 12), 12);
     char path[32];
     snprintf(path, sizeof path, "/dev/fd/%d", fd[0]);
-    struct dataset_conf c = { .source = path };
+    struct dataset_conf c = { .source = path, .lines = DATASET_TIMED };
     struct dataset *ds = open_ok(&c);
     struct dataset_record r;
     assert_true(next_ok(ds, &r));
@@ -404,7 +408,9 @@ static void schedule_is_a_pure_function(void **state) {
 static void speed_follows_the_recorded_times(void **state) {
     (void)state;
     const char text[] = "10000,a\n12000,b\n11000,c\n15000,d\n";
-    struct dataset_conf c = { .source = write_file(text, strlen(text)), .speed = 10, .loop = 2 };
+    struct dataset_conf c = {
+        .source = write_file(text, strlen(text)), .speed = 10, .loop = 2, .lines = DATASET_TIMED
+    };
     struct dataset *ds = open_ok(&c);
     /* length: 15 s - 10 s + smallest step 2 s; a record from the past is due at once */
     static const int64_t want[] = { 0, 200, 200, 500, 700, 900, 900, 1200 };
