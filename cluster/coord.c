@@ -195,18 +195,16 @@ static int env_file(void *user, const char *name, struct file *f, struct err *e)
     return err_set(e, ERR_INPUT, "the file '%.200s' did not come with the dataflow", name);
 }
 
-void coord_spec_env(struct coord_env *ce, struct spec_env *env) {
-    *env = (struct spec_env){ .user = ce, .var = env_var, .file = env_file };
-}
-
-static int topic_partitions(void *user, const char *topic) {
+static int env_partitions(void *user, const char *topic) {
     struct log_topic_info info;
-    struct coord *c = user;
-    return log_topic_info(c->log, topic, &info, NULL) < 0 ? 0 : (int)info.conf.partitions;
+    struct coord_env *ce = user;
+    return log_topic_info(ce->c->log, topic, &info, NULL) < 0 ? 0 : (int)info.conf.partitions;
 }
 
-struct plan_env coord_plan_env(struct coord *c) {
-    return (struct plan_env){ .user = c, .partitions = topic_partitions };
+void coord_spec_env(struct coord_env *ce, struct spec_env *env) {
+    *env = (struct spec_env){
+        .user = ce, .var = env_var, .file = env_file, .partitions = env_partitions
+    };
 }
 
 void coord_topic_use(struct coord *c, const char *name, struct coord_topic_use *use) {
@@ -240,12 +238,11 @@ static int restore_flow(struct coord *c, const struct journal_flow *f, struct er
     struct spec spec;
     struct spec_env env;
     struct coord_env ce = { c, f->nfiles, f->nvars, f->files, f->vars, &a };
-    struct plan_env pe = coord_plan_env(c);
     struct plan_cut cut = { f->cut, f->submitted_ms };
     coord_spec_env(&ce, &env);
     int rc = spec_parse(&spec, *f->file ? f->file : f->name, f->text, f->len, &env, &a, &es, NULL);
     if (rc == 0)
-        rc = plan_restore(c->plan, &spec, f->plan, f->plan_len, &cut, &pe, &es);
+        rc = plan_restore(c->plan, &spec, f->plan, f->plan_len, &cut, &es);
     if (rc == 0 && !same_plan(c, f)) {
         rc = err_set(e, ERR_SYSTEM,
                      "dataflow '%s' cannot be brought back: a task of it means something else in "

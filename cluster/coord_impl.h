@@ -74,7 +74,6 @@ struct coord_env {
     struct arena *arena;
 };
 void coord_spec_env(struct coord_env *ce, struct spec_env *env);
-struct plan_env coord_plan_env(struct coord *c);
 
 /* executor_change callbacks (submit.c). */
 void change_record(void *arg, struct exec *ex, struct log_epoch *ep);

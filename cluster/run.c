@@ -161,7 +161,7 @@ static int run_plan(struct run *r, struct errs *es) {
     const struct change *ch;
     struct err e = ERR_INIT;
     r->plan = plan_new();
-    int rc = plan_submit(r->plan, r->conf.spec, &cut, NULL, &ch, es);
+    int rc = plan_submit(r->plan, r->conf.spec, &cut, &ch, es);
     if (rc < 0)
         return rc;
     r->flow = plan_find(r->plan, r->conf.spec->name);

@@ -185,19 +185,16 @@ static int parse_all(struct submission *s, struct errs *es) {
     return rc;
 }
 
-/* Every topic that a stage of the specs names, if it is not there yet. */
-static int make_topics(struct submission *s, struct pending *p, struct err *e) {
-    struct log_topic_conf tc = { .partitions = 1, .retention_bytes = -1 };
-    int count = 0;
-    for (int i = 0; i < s->n; i++)
-        count += s->spec[i].nstages;
-    p->made = calloc((size_t)count + 1, sizeof *p->made);
-    if (!p->made)
-        abort();
+/* Topics that the specs read, or write, if they are not there yet. One that is written gets a
+ * partition for each of its task; one that a spec of the same request reads was taken to have one.
+ */
+static int make_some(struct submission *s, struct pending *p, bool read, struct err *e) {
     for (int i = 0; i < s->n; i++)
         for (int k = 0; k < s->spec[i].nstages; k++) {
             const struct spec_stage *st = &s->spec[i].stages[k];
-            const char *topic = st->reads ? st->reads : st->writes;
+            const char *topic = read ? st->reads : st->writes;
+            struct log_topic_conf tc = { .partitions = read ? 1 : (uint32_t)st->parts,
+                                         .retention_bytes = -1 };
             if (!topic || spec_written(topic) != topic) /* none, or a file */
                 continue;
             int rc = log_topic_create(s->c->log, topic, &tc, e);
@@ -207,6 +204,17 @@ static int make_topics(struct submission *s, struct pending *p, struct err *e) {
                 return rc;
         }
     return 0;
+}
+
+static int make_topics(struct submission *s, struct pending *p, struct err *e) {
+    int count = 0;
+    for (int i = 0; i < s->n; i++)
+        count += s->spec[i].nstages;
+    p->made = calloc((size_t)count + 1, sizeof *p->made);
+    if (!p->made)
+        abort();
+    int rc = make_some(s, p, true, e);
+    return rc < 0 ? rc : make_some(s, p, false, e);
 }
 
 /* Where the rows of an instance come from: a topic, or "" when several are merged. Parents have
@@ -274,10 +282,9 @@ static struct journal_meta meta_of(const struct coord *c, uint64_t version) {
 
 /* Under plan_lock: merges all. On error the plan is as before. */
 static int merge_all(struct submission *s, const struct change **ch, struct errs *es) {
-    struct plan_env pe = coord_plan_env(s->c);
     int rc = 0;
     for (int i = 0; i < s->n; i++) {
-        int r = plan_submit(s->c->plan, &s->spec[i], &s->cut, &pe, NULL, es);
+        int r = plan_submit(s->c->plan, &s->spec[i], &s->cut, NULL, es);
         rc = rc == 0 || r == ERR_INPUT ? r < 0 ? r : rc : rc;
     }
     if (rc < 0)

@@ -11,9 +11,11 @@
 #define TEMPLATE "docs/spec.in"
 
 static void add_key_type(struct sbuf *b, const struct spec_key *k) {
-    static const char *const names[] = {
-        [J_INT] = "integer", [J_STR] = "string", [J_ARR] = "list", [J_OBJ] = "object"
-    };
+    static const char *const names[] = { [J_BOOL] = "boolean",
+                                         [J_INT] = "integer",
+                                         [J_STR] = "string",
+                                         [J_ARR] = "list",
+                                         [J_OBJ] = "object" };
     if (k->type == J_INT) {
         sbuf_printf(b, "`%d`", k->max);
         return;

@@ -348,6 +348,7 @@ static void align_release(struct task *t, const struct item *due, uint32_t n, in
     at[n] = 2 * (al->next + n);
     wm[n] = min;
     *o = (struct origin){ .id = t->def->instance,
+                          .partition = t->ex->conf.partition,
                           .n = n + 1,
                           .off0 = at[0],
                           .wm = wm,

@@ -702,6 +702,9 @@ void exec_tables(struct exec *ex, uint64_t version,
 const struct task_def *task_def(const struct task *t) {
     return t->def;
 }
+uint32_t task_partition(const struct task *t) {
+    return t->ex->conf.partition;
+}
 int64_t task_position(const struct task *t) {
     return t->position;
 }

@@ -88,8 +88,9 @@ void exec_tables(struct exec *ex, uint64_t version,
 void task_set_user(struct task *t, void *user); /* the driver's: a reader, a topic */
 void *task_user(const struct task *t);
 const struct task_def *task_def(const struct task *t);
-int64_t task_position(const struct task *t);  /* sources: next offset; file sinks: length */
-bool task_has_position(const struct task *t); /* false after undo of its first epoch */
+uint32_t task_partition(const struct task *t); /* that of its graph */
+int64_t task_position(const struct task *t);   /* sources: next offset; file sinks: length */
+bool task_has_position(const struct task *t);  /* false after undo of its first epoch */
 void task_seek(struct task *t, int64_t off); /* sources: before the first tick; part of the epoch */
 struct task_stats { /* the first three since its instance was started, over restarts */
     struct op_counts counts;

@@ -200,3 +200,28 @@ int key_compare(struct span a, struct span b) {
     int d = n ? memcmp(a.p, b.p, n) : 0;
     return d ? d : (a.len > b.len) - (a.len < b.len);
 }
+
+static uint32_t murmur2(const char *p, uint32_t len) {
+    const uint32_t m = 0x5bd1e995;
+    uint32_t h = 0x9747b28cu ^ len;
+    for (; len >= 4; p += 4, len -= 4) {
+        uint32_t k;
+        memcpy(&k, p, 4);
+        k *= m;
+        k ^= k >> 24;
+        h = h * m ^ k * m;
+    }
+    if (len >= 3)
+        h ^= (uint32_t)(unsigned char)p[2] << 16;
+    if (len >= 2)
+        h ^= (uint32_t)(unsigned char)p[1] << 8;
+    if (len >= 1)
+        h = (h ^ (unsigned char)p[0]) * m;
+    h ^= h >> 13;
+    h *= m;
+    return h ^ h >> 15;
+}
+
+uint32_t key_partition(struct span key, uint32_t partitions) {
+    return (murmur2(key.p, key.len) & 0x7fffffff) % partitions;
+}

@@ -25,6 +25,10 @@ int key_decode(struct arena *a, const struct schema *s, const int *by, int nby, 
                uint32_t klen, struct key_value *v);
 /* No less than the length of the key of physical row `row`. */
 size_t key_bound(const struct batch *b, const int *by, int nby, uint32_t row);
+/* The partition of a key: MurmurHash2 as Kafka's default partitioner computes it
+ * (org.apache.kafka.common.utils.Utils, seed 0x9747b28c), so that rows lie as a Kafka producer with
+ * the same record key would lay them. */
+uint32_t key_partition(struct span key, uint32_t partitions);
 /* Bytewise, then by length. */
 int key_compare(struct span a, struct span b);
 #endif

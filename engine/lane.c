@@ -246,8 +246,11 @@ static void lane_close(struct lane *l) {
     put_dead(l);
     for (uint32_t i = l->no; i < ls->nshards; i += ls->n) {
         struct shard *sh = ls->shard[i];
-        int rc = ports_close_epoch(&sh->ports, &l->err);
-        l->rc = l->rc ? l->rc : rc;
+        int rc = ports_close_epoch(&sh->ports, lane_epoch(l), &l->err);
+        if (rc == ERR_INPUT)
+            l->overflow = true;
+        else if (rc < 0)
+            l->rc = rc;
         undo_collect(exec_undo(sh->ex), ls->put, sh);
         exec_counts(sh->ex, ls->put, sh);
     }

@@ -101,7 +101,7 @@ static const char *const port_out[] = { "out", NULL };
 static const char *const port_none[] = { NULL };
 
 const char *const *op_in_ports(const struct op_desc *op) {
-    return op->flags & OP_SOURCE ? port_none : op->in_ports ? op->in_ports : port_in;
+    return op->in_ports ? op->in_ports : op->flags & OP_SOURCE ? port_none : port_in;
 }
 
 const char *const *op_out_ports(const struct op_desc *op) {

@@ -1,6 +1,8 @@
 #include "engine/port.h"
 #include "engine/clock.h"
+#include "engine/exchange.h"
 #include "engine/files.h"
+#include "engine/key.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,6 +73,20 @@ static void pending_clear(struct port *p) {
     p->pending.len = 0;
 }
 
+static void buf_drop(struct port *p, uint32_t partition) {
+    struct log_buf *buf = p->buf[partition];
+    if (!buf)
+        return;
+    *p->all_pending -= (size_t)buf->values_len + buf->keys_len;
+    log_buf_unref(buf);
+    p->buf[partition] = NULL;
+}
+
+static void bufs_drop(struct port *p) {
+    for (uint32_t i = 0; i < p->partitions; i++)
+        buf_drop(p, i);
+}
+
 static void port_free(struct port *p) {
     if (p->kind == PORT_FILE)
         pending_clear(p);
@@ -82,12 +98,19 @@ static void port_free(struct port *p) {
         else
             tap->gone(tap->arg);
     }
+    bufs_drop(p);
+    free(p->buf);
     if (p->reader)
         log_reader_close(p->reader);
     if (p->fd >= 0)
         p->files->close(p->files->ctx, p->fd);
     sbuf_free(&p->pending);
     free(p);
+}
+
+static void exchange_topic(const struct task_def *d, char *out) {
+    snprintf(out, sizeof((struct port *)0)->internal, PORT_EXCHANGE "%llu",
+             (unsigned long long)d->links[0].from);
 }
 
 static int source_bind(struct ports *ps, struct task *t, bool restore, struct err *e) {
@@ -99,16 +122,32 @@ static int source_bind(struct ports *ps, struct task *t, bool restore, struct er
             task_seek(t, 0);
         return 0;
     }
-    const char *topic = op_config_text(d->op, d->config, "topic");
-    const char *start = op_config_text(d->op, d->config, "start");
+    bool exchange = d->op->flags & OP_EXCHANGE;
+    char internal[sizeof((struct port *)0)->internal];
+    const char *topic = exchange ? internal : op_config_text(d->op, d->config, "topic");
+    const char *start = exchange ? "earliest" : op_config_text(d->op, d->config, "start");
+    if (exchange)
+        exchange_topic(d, internal);
     if (!topic)
         return err_set(e, ERR_INPUT, "source %s of type %s needs a driver that is not there",
                        d->label, d->op->name);
     int64_t begin, end;
+    struct log_topic_info info;
     int rc = log_topic_ends(ps->log, topic, ps->partition, &begin, &end, e);
+    if (rc == 0)
+        rc = log_topic_info(ps->log, topic, &info, e);
     if (rc < 0)
         return rc;
+    if (info.conf.partitions != task_parts(d))
+        return err_set(e, ERR_CONFLICT,
+                       "topic '%s' has %u partitions, but had %u when the dataflow was planned: "
+                       "submit it again",
+                       topic, info.conf.partitions, task_parts(d));
     struct port *p = port_new(ps, t, PORT_SOURCE, topic);
+    if (exchange) {
+        memcpy(p->internal, internal, sizeof internal);
+        p->topic = p->internal;
+    }
     if (!restore)
         p->start = start && strcmp(start, "earliest") == 0 ? begin : end;
     int64_t at = restore ? task_position(t) : p->start;
@@ -163,6 +202,38 @@ static int file_bind(struct ports *ps, struct task *t, const char *name, struct 
     return ps->sync ? sync_dirs(ps, path, e) : 0;
 }
 
+static int topic_bind(struct ports *ps, struct task *t, const char *topic, struct err *e) {
+    struct log_topic_info info;
+    struct port *p = port_new(ps, t, PORT_TOPIC, topic);
+    int rc = log_topic_info(ps->log, topic, &info, e);
+    if (rc < 0)
+        return rc;
+    p->buf = calloc(info.conf.partitions, sizeof(struct log_buf *));
+    if (!p->buf)
+        abort();
+    p->partitions = info.conf.partitions;
+    p->all_pending = &ps->pending;
+    return 0;
+}
+
+/* The first of its partitions makes the topic: names are never reused, so what is there is of this
+ * instance, from before a restart. */
+static int exchange_bind(struct ports *ps, struct task *t, struct err *e) {
+    const struct task_def *d = task_def(t);
+    const struct exchange_config *c = d->config;
+    struct log_topic_conf conf = { .partitions = (uint32_t)c->groups, .retention_bytes = -1 };
+    char internal[sizeof((struct port *)0)->internal];
+    exchange_topic(d, internal);
+    int rc = ps->partition == 0 ? log_topic_create(ps->log, internal, &conf, e) : 0;
+    if (rc < 0 && rc != ERR_CONFLICT)
+        return rc;
+    rc = topic_bind(ps, t, internal, e);
+    struct port *p = task_user(t);
+    memcpy(p->internal, internal, sizeof internal);
+    p->topic = p->internal;
+    return rc;
+}
+
 int ports_bind(struct ports *ps, struct task *t, bool restore, struct err *e) {
     const struct task_def *d = task_def(t);
     if (d->op->flags & OP_SOURCE)
@@ -171,11 +242,10 @@ int ports_bind(struct ports *ps, struct task *t, bool restore, struct err *e) {
         return 0;
     const char *topic = op_config_text(d->op, d->config, "topic");
     const char *file = op_config_text(d->op, d->config, "file");
-    if (topic) {
-        struct log_topic_info info;
-        port_new(ps, t, PORT_TOPIC, topic);
-        return log_topic_info(ps->log, topic, &info, e);
-    }
+    if (topic)
+        return topic_bind(ps, t, topic, e);
+    if (d->op->flags & OP_EXCHANGE)
+        return exchange_bind(ps, t, e);
     if (file)
         return file_bind(ps, t, file, e);
     port_new(ps, t, PORT_NONE, NULL);
@@ -187,6 +257,9 @@ void ports_unbind(struct ports *ps, struct task *t) {
         if ((*pp)->task == t) {
             struct port *p = *pp;
             *pp = p->next;
+            /* Partition 0 goes last (executor.c): nobody reads or writes it any more. */
+            if (p->kind == PORT_TOPIC && p->topic == p->internal && ps->partition == 0)
+                log_topic_delete(ps->log, p->topic, NULL);
             port_free(p);
             return;
         }
@@ -221,9 +294,48 @@ static struct log_buf *batch_payload(const struct batch *b) {
     return buf;
 }
 
+static int buf_flush(struct port *p, uint32_t partition, struct log_epoch *ep) {
+    struct log_buf *buf = p->buf[partition];
+    if (!buf)
+        return 0;
+    log_buf_seal(buf);
+    int rc = log_epoch_append(ep, p->topic, partition, buf, clock_wall_ms(), NULL);
+    buf_drop(p, partition);
+    return rc;
+}
+
+/* Rows of one batch for several partitions: kept by partition until the epoch closes. ~20 ns a row
+ * beside the copy. */
+static int put_rows(struct port *p, const struct batch *b, int key, int number,
+                    struct log_epoch *ep) {
+    int rc = 0;
+    for (uint32_t i = 0; i < b->n; i++) {
+        uint32_t r = batch_row(b, i), to;
+        struct span v = b->cols[0].str[r];
+        bool keyed = key > 0 && !column_null(&b->cols[key], r);
+        if (number > 0)
+            to = (uint32_t)b->cols[number].i64[r];
+        else
+            to = keyed ? key_partition(b->cols[key].str[r], p->partitions)
+                       : task_partition(p->task) % p->partitions;
+        if (!p->buf[to])
+            p->buf[to] = log_buf_new();
+        struct log_buf *buf = p->buf[to];
+        memcpy(log_buf_room(buf, v.len), v.p, v.len);
+        log_buf_end(buf, v.len);
+        size_t klen = keyed ? b->cols[key].str[r].len : 0;
+        if (key > 0)
+            log_buf_key(buf, b->cols[key].str[r].p, klen, !keyed);
+        *p->all_pending += v.len + klen;
+        if (buf->values_len >= LOG_BUF_BYTES)
+            rc = rc ? rc : buf_flush(p, to, ep);
+    }
+    return rc;
+}
+
 int ports_sink(struct task *t, const struct batch *b, struct log_epoch *ep) {
     struct port *p = task_user(t);
-    int rc = 0;
+    int rc = 0, key = schema_find(b->schema, "key");
     if (p->kind == PORT_NONE && !p->taps)
         return 0;
     if (p->kind == PORT_FILE) {
@@ -235,9 +347,14 @@ int ports_sink(struct task *t, const struct batch *b, struct log_epoch *ep) {
         }
         return 0;
     }
+    if (p->topic == p->internal && p->kind == PORT_TOPIC)
+        return put_rows(p, b, -1, 1, ep);
+    if (p->partitions > 1 && key > 0)
+        return put_rows(p, b, key, -1, ep);
     struct log_buf *buf = batch_payload(b);
     if (p->kind == PORT_TOPIC)
-        rc = log_epoch_append(ep, p->topic, 0, buf, clock_wall_ms(), NULL);
+        rc = log_epoch_append(ep, p->topic, task_partition(t) % p->partitions, buf, clock_wall_ms(),
+                              NULL);
     for (struct executor_tap *tap = p->taps; tap; tap = tap->next)
         tap_add(tap, buf);
     log_buf_unref(buf);
@@ -263,11 +380,14 @@ static int put_file(struct port *p, bool sync, struct err *e) {
     return 0;
 }
 
-int ports_close_epoch(struct ports *ps, struct err *e) {
+int ports_close_epoch(struct ports *ps, struct log_epoch *ep, struct err *e) {
     int rc = 0;
-    for (struct port *p = ps->first; p && rc == 0; p = p->next)
+    for (struct port *p = ps->first; p && rc == 0; p = p->next) {
+        for (uint32_t i = 0; i < p->partitions && rc == 0; i++)
+            rc = buf_flush(p, i, ep);
         if (p->kind == PORT_FILE)
             rc = put_file(p, ps->sync, e);
+    }
     return rc;
 }
 
@@ -323,6 +443,7 @@ void ports_abort(struct ports *ps) {
             tap_clear(&tap->buf[0]);
             tap_clear(&tap->buf[1]);
         }
+        bufs_drop(p);
         port_rewind(p);
     }
 }

@@ -9,7 +9,10 @@ enum port_kind { PORT_SOURCE, PORT_MAKER, PORT_TOPIC, PORT_FILE, PORT_NONE };
 struct port {
     enum port_kind kind;
     struct task *task;
-    const char *topic; /* or file name */
+    const char *topic;    /* or file name */
+    char internal[40];    /* name of an exchange's topic; `topic` points here */
+    uint32_t partitions;  /* PORT_TOPIC: of the topic */
+    struct log_buf **buf; /* PORT_TOPIC with several partitions: rows of this epoch, by partition */
     struct log_reader *reader;
     int64_t start;   /* position when it was grafted; -1: from state */
     int64_t cut;     /* position at the last change of the graph */
@@ -25,6 +28,7 @@ struct port {
     struct executor_tap *taps; /* PORT_NONE */
     struct port *next;
 };
+#define PORT_EXCHANGE "braid.exchange." /* and the number of the exchange's instance */
 struct ports {
     struct log *log;
     const char *out_dir;
@@ -48,8 +52,9 @@ void ports_cut(struct ports *ps);
 bool ports_behind(const struct ports *ps);
 /* Rows that reached a sink go into the epoch. Negative: they do not fit into it. */
 int ports_sink(struct task *t, const struct batch *b, struct log_epoch *ep);
-/* The epoch closes: bytes of file sinks are written; their lengths become state. */
-int ports_close_epoch(struct ports *ps, struct err *e);
+/* The epoch closes: rows that were kept by partition go into it, bytes of file sinks are written;
+ * their lengths become state. Negative without text in `e`: they do not fit. */
+int ports_close_epoch(struct ports *ps, struct log_epoch *ep, struct err *e);
 void ports_push(struct ports *ps);   /* with undo_push */
 void ports_commit(struct ports *ps); /* taps get their rows */
 /* After undo: readers and files return to the last commit. */

@@ -2,17 +2,19 @@
  *
  * A record carries up to BATCH_ROWS rows of one producer partition for one group, as columns:
  *   struct head, i64 time[n], i64 wm[n] (streams with event time), then for each field a byte
- *   `nulls` (1: the null bits follow, in words of 8 bytes) and its values: 1 byte a bool, 8 a number,
- *   4*dim a vector; strings as u32 len[n] and their bytes.
- * Little endian, not aligned. A record without rows is a mark: the producer's watermark has risen.
- * A row keeps the watermark of its own partition, by which late is judged; what a group sees as time
- * is the lowest watermark of all producers, so that nothing fires before all have passed it.
+ *   `nulls` (1: the null bits follow, in words of 8 bytes) and its values: 1 byte a bool, 8 a
+ * number, 4*dim a vector; strings as u32 len[n] and their bytes. Little endian, not aligned. A
+ * record without rows is a mark: the producer's watermark has risen. A row keeps the watermark of
+ * its own partition, by which late is judged; what a group sees as time is the lowest watermark of
+ * all producers, so that nothing fires before all have passed it.
  *
  * Cost: ~12 ns a row of three fields to write, ~6 ns to read. */
-#include "operators/exchange.h"
+#include "engine/exchange.h"
 #include "engine/key.h"
 #include "engine/log.h"
+#include "engine/op.h"
 #include <assert.h>
+#include <errno.h>
 #include <stdlib.h>
 
 struct head {
@@ -21,8 +23,10 @@ struct head {
 };
 
 #define CONF(member, text)                                                                         \
-    { .name = #member, .type = PT_I64, .offset = offsetof(struct exchange_config, member),         \
-      .def = "1", .min = 1, .max = LOG_PARTITIONS_MAX, .doc = text }
+    {                                                                                              \
+        .name = #member, .type = PT_I64, .offset = offsetof(struct exchange_config, member),       \
+        .def = "1", .min = 1, .max = LOG_PARTITIONS_MAX, .doc = text                               \
+    }
 static const struct param exchange_params[] = {
     CONF(groups, "Key groups: partitions of the internal topic."),
     CONF(producers, "Partitions that feed it."),
@@ -47,29 +51,6 @@ struct exchange_self {
     uint32_t n, cap;
     uint8_t *told; /* of this tick: the group has a record that carries the watermark */
 };
-
-/* MurmurHash2 as Kafka's default partitioner computes it (org.apache.kafka.common.utils.Utils, seed
- * 0x9747b28c), so that a topic written by a Kafka producer under the same key lies alike. */
-static uint32_t murmur2(const char *p, uint32_t len) {
-    const uint32_t m = 0x5bd1e995;
-    uint32_t h = 0x9747b28cu ^ len;
-    for (; len >= 4; p += 4, len -= 4) {
-        uint32_t k;
-        memcpy(&k, p, 4);
-        k *= m;
-        k ^= k >> 24;
-        h = h * m ^ k * m;
-    }
-    if (len >= 3)
-        h ^= (uint32_t)(unsigned char)p[2] << 16;
-    if (len >= 2)
-        h ^= (uint32_t)(unsigned char)p[1] << 8;
-    if (len >= 1)
-        h = (h ^ (unsigned char)p[0]) * m;
-    h ^= h >> 13;
-    h *= m;
-    return h ^ h >> 15;
-}
 
 static size_t field_size(const struct field *f) {
     return f->type == TYPE_BOOL ? 1 : f->type == TYPE_VEC ? 4 * (size_t)f->dim : 8;
@@ -113,8 +94,8 @@ static char *put_text(char *o, const struct column *c, const uint16_t *row, uint
     return text;
 }
 
-static char *put_column(char *o, const struct column *c, const struct field *f,
-                        const uint16_t *row, uint32_t n) {
+static char *put_column(char *o, const struct column *c, const struct field *f, const uint16_t *row,
+                        uint32_t n) {
     *o++ = c->nulls != NULL;
     if (c->nulls) {
         memset(o, 0, 8 * bits_words(n));
@@ -185,7 +166,7 @@ static void exchange_process(void *self, struct op_ctx *c, int port, const struc
     key_batch(c->arena, b, c->by, c->nby, key, hash);
     memset(start, 0, (groups + 1) * sizeof *start);
     for (uint32_t i = 0; i < b->n; i++) {
-        group[i] = (murmur2(key[i].p, key[i].len) & 0x7fffffff) % groups;
+        group[i] = key_partition(key[i], groups);
         start[group[i] + 1]++;
     }
     for (uint32_t g = 0; g < groups; g++)
@@ -262,8 +243,9 @@ static void exchange_close(void *self) {
 static const char *const exchange_ports[] = { "records", "rows", NULL };
 const struct op_desc op_exchange = {
     .name = "exchange",
-    .doc = "Stage before a task that needs rows regrouped by key: rows as columnar records, one for "
-           "each key group.",
+    .doc =
+        "Stage before a task that needs rows regrouped by key: rows as columnar records, one for "
+        "each key group.",
     .semantics = 1,
     .params = exchange_params,
     .config_size = sizeof(struct exchange_config),
@@ -284,7 +266,7 @@ const struct op_desc op_exchange_append = {
     .semantics = 1,
     .params = exchange_params,
     .config_size = sizeof(struct exchange_config),
-    .flags = OP_DETERMINISTIC | OP_INNER | OP_SINK,
+    .flags = OP_DETERMINISTIC | OP_INNER | OP_SINK | OP_EXCHANGE,
     .memory = MEMORY_UNBOUNDED,
 };
 
@@ -380,8 +362,10 @@ static void emit_rows(struct op_ctx *c, const struct cut *cut, uint32_t first, u
         cols[f].p = op_alloc(c, rows * size + 1);
     }
     struct batch *b = ARENA_NEW(c->arena, struct batch);
-    int64_t *off = ARENA_ARRAY(c->arena, int64_t, rows), *sub = ARENA_ARRAY(c->arena, int64_t, rows);
-    int64_t *time = ARENA_ARRAY(c->arena, int64_t, rows), *wm = ARENA_ARRAY(c->arena, int64_t, rows);
+    int64_t *off = ARENA_ARRAY(c->arena, int64_t, rows),
+            *sub = ARENA_ARRAY(c->arena, int64_t, rows);
+    int64_t *time = ARENA_ARRAY(c->arena, int64_t, rows),
+            *wm = ARENA_ARRAY(c->arena, int64_t, rows);
     bool timed = false;
     for (uint32_t k = first, at = 0; k < last; k++) {
         uint32_t n = cut[k].h.n;
@@ -399,8 +383,14 @@ static void emit_rows(struct op_ctx *c, const struct cut *cut, uint32_t first, u
         }
         at += n;
     }
-    *b = (struct batch){ .schema = schema, .cols = cols, .rows = rows, .n = rows, .off = off,
-                         .sub = sub, .time = timed ? time : NULL, .wm = timed ? wm : NULL,
+    *b = (struct batch){ .schema = schema,
+                         .cols = cols,
+                         .rows = rows,
+                         .n = rows,
+                         .off = off,
+                         .sub = sub,
+                         .time = timed ? time : NULL,
+                         .wm = timed ? wm : NULL,
                          .origin = o };
     op_emit(c, 0, b);
 }
@@ -421,7 +411,8 @@ static void reader_records(void *self, struct op_ctx *c, const struct log_rows *
         if (from < s->producers && cut[k].h.wm > s->wm[from]) {
             bool lowest = s->wm[from] == s->min;
             s->wm[from] = cut[k].h.wm;
-            int64_t *v = state_edit(s->state, &from, sizeof from, state_hash(&from, sizeof from), NULL);
+            int64_t *v =
+                state_edit(s->state, &from, sizeof from, state_hash(&from, sizeof from), NULL);
             *v = cut[k].h.wm;
             if (lowest)
                 s->min = reader_min(s);
@@ -441,6 +432,7 @@ static void reader_records(void *self, struct op_ctx *c, const struct log_rows *
         emit_rows(c, cut, first, rows->n, held, o);
 }
 
+static const char *const reader_ports[] = { "in", NULL };
 const struct op_desc op_exchange_read = {
     .name = "exchange_read",
     .doc = "Stage of an exchange: rows of one key group, from all partitions.",
@@ -448,7 +440,8 @@ const struct op_desc op_exchange_read = {
     .state_version = 1,
     .params = exchange_params,
     .config_size = sizeof(struct exchange_config),
-    .flags = OP_DETERMINISTIC | OP_INNER | OP_SOURCE,
+    .in_ports = reader_ports, /* the link says whose topic it reads */
+    .flags = OP_DETERMINISTIC | OP_INNER | OP_SOURCE | OP_EXCHANGE,
     .memory = MEMORY_UNBOUNDED,
     .self_size = sizeof(struct reader_self),
     .open = reader_open,

@@ -13,6 +13,8 @@ static int compare_stream(const struct spec *s, const struct stage_in *a,
         return c;
     if (a->grouping != b->grouping)
         return a->grouping < b->grouping ? -1 : 1;
+    if (a->per_partition != b->per_partition)
+        return a->per_partition ? 1 : -1;
     if (a->nby != b->nby)
         return a->nby < b->nby ? -1 : 1;
     for (int k = 0; k < a->nby; k++)
@@ -115,7 +117,8 @@ void canon_sign(struct spec *s, int i, struct arena *a, struct sbuf *b) {
     for (int k = 0; k < st->nlinks; k++) {
         const struct stage_in *in = &st->links[k];
         const struct spec_stage *from = &s->stages[in->from];
-        uint8_t shape[2] = { (uint8_t)in->grouping, (uint8_t)in->nby };
+        uint8_t shape[2] = { (uint8_t)(in->grouping | (in->per_partition ? 0x80 : 0)),
+                             (uint8_t)in->nby };
         add_word(b, ports ? st->in_name[in->in_port] : "");
         add_word(b, from->out_name[in->out_port]);
         sbuf_add(b, shape, sizeof shape);

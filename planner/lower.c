@@ -1,8 +1,10 @@
 /* From tasks to stages: faces are lowered to chains of inner stages, links are drawn between
  * stages, and then, from sources to sinks, every stage gets its ports, schemas and signature.
  * After an error in a parent its children are left out: they are not to blame. */
+#include "engine/exchange.h"
 #include "engine/log.h"
 #include "planner/canon.h"
+#include "planner/spread.h"
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +12,7 @@
 
 struct lowering {
     struct spec *s;
+    const struct spec_env *env;
     struct arena *a;
     struct errs *es;
     int cap; /* of s->stages */
@@ -86,19 +89,24 @@ static struct spec_stage *add_stage(struct lowering *l, const struct op_desc *op
         memcpy(s->stages, old, sizeof *old * (size_t)s->nstages);
     }
     struct spec_stage *st = &s->stages[s->nstages++];
-    *st = (struct spec_stage){ .op = op, .config = config, .task = l->task };
+    *st = (struct spec_stage){
+        .op = op, .config = config, .task = l->task, .parts = s->tasks[l->task].spread.parts
+    };
     s->tasks[l->task].nstages++;
     return st;
 }
 
-static void *lower_stage(struct op_lower *ol, const char *name) {
-    struct lowering *l = ol->user;
+static void *stage_of(struct lowering *l, const char *name) {
     const struct op_desc *op = ops_find(name);
     assert(op);
     void *config = arena_zalloc(l->a, op->config_size ? op->config_size : 1);
     params_defaults(op, config, l->a);
     add_stage(l, op, config);
     return config;
+}
+
+static void *lower_stage(struct op_lower *ol, const char *name) {
+    return stage_of(ol->user, name);
 }
 
 static void lower_report(struct op_lower *ol, const char *param, const char *key,
@@ -124,6 +132,25 @@ static const struct spec_task *face_parent(const struct spec *s, const struct sp
     return parent;
 }
 
+/* exchange -> exchange_append, exchange -> exchange_read before the task's own stages. */
+static void lower_exchange(struct lowering *l, struct spec_task *t, struct spec_input *in) {
+    static const char *const names[] = { "exchange", "exchange_append", "exchange_read" };
+    int producers = l->s->tasks[in->from].spread.parts;
+    for (int k = 0; k < 3; k++) {
+        const struct op_desc *op = ops_find(names[k]);
+        if (!op) { /* a registry without exchanges has no topics of several partitions */
+            in->groups = 0;
+            return;
+        }
+        struct exchange_config *c = stage_of(l, names[k]);
+        c->groups = in->groups;
+        c->producers = producers;
+        l->s->stages[l->s->nstages - 1].parts = k < 2 ? producers : in->groups;
+    }
+    in->exchange = l->s->nstages - 1;
+    t->nexchanges += 3;
+}
+
 static void lower_task(struct lowering *l, int i) {
     struct spec *s = l->s;
     struct spec_task *t = &s->tasks[i];
@@ -136,6 +163,10 @@ static void lower_task(struct lowering *l, int i) {
         t->bad = true;
         return;
     }
+    spread_task(s, t, l->env);
+    for (int k = 0; k < t->ninputs; k++)
+        if (t->inputs[k].groups)
+            lower_exchange(l, t, &t->inputs[k]);
     if (!t->op->lower) {
         add_stage(l, t->op, t->config);
         return;
@@ -178,6 +209,36 @@ static const char *port_of_stage(const char *const *face, const char *const *sta
     return name;
 }
 
+static void ports_of(struct spec_stage *st) {
+    if (st->op->flags & OP_ANY_PORTS)
+        return;
+    st->in_name = (const char **)op_in_ports(st->op);
+    st->nin = count_words(st->in_name);
+    st->out_name = (const char **)op_out_ports(st->op);
+    st->nout = count_words(st->out_name);
+}
+
+/* The stage's link to the parent becomes that of the exchange; its own goes to the reader. */
+static void link_exchange(struct lowering *l, const struct spec_input *in, struct stage_in *si) {
+    struct spec_stage *st = &l->s->stages[in->exchange - 2];
+    for (int k = 0; k < 3; k++) {
+        ports_of(&st[k]);
+        st[k].links = ARENA_NEW(l->a, struct stage_in);
+        st[k].nlinks = 1;
+    }
+    *st[0].links = *si;
+    st[0].links->in_port = 0;
+    st[0].links->per_partition = false;
+    if (in->groups == 1) {
+        st[0].links->grouping = GROUP_NONE;
+        st[0].links->nby = 0;
+    }
+    *st[1].links = (struct stage_in){ .from = in->exchange - 2, .out_port = 0 };
+    *st[2].links = (struct stage_in){ .from = in->exchange - 2, .out_port = 1 };
+    si->from = in->exchange;
+    si->out_port = 0;
+}
+
 static bool link_input(struct lowering *l, struct spec_task *t, struct spec_stage *st,
                        const struct spec_input *in) {
     const struct spec_task *from = &l->s->tasks[in->from];
@@ -199,10 +260,12 @@ static bool link_input(struct lowering *l, struct spec_task *t, struct spec_stag
                              .in_port = in->in_index,
                              .out_port = out,
                              .grouping = in->grouping,
+                             .per_partition = t->per_partition,
                              .nby = in->nby,
                              .by = in->by,
                              .at = in->at };
-    (void)t;
+    if (in->groups)
+        link_exchange(l, in, si);
     return true;
 }
 
@@ -241,17 +304,13 @@ static void link_task(struct lowering *l, int i) {
     struct spec_task *t = &l->s->tasks[i];
     if (t->bad)
         return;
-    for (int k = 0; k < t->nstages; k++) {
+    for (int k = t->nexchanges; k < t->nstages; k++) {
         struct spec_stage *st = &l->s->stages[t->first + k];
-        if (!(st->op->flags & OP_ANY_PORTS)) {
-            st->in_name = (const char **)op_in_ports(st->op);
-            st->nin = count_words(st->in_name);
-            st->out_name = (const char **)op_out_ports(st->op);
-            st->nout = count_words(st->out_name);
-        }
-        int n = k == 0 ? t->ninputs : 1;
+        bool head = k == t->nexchanges;
+        ports_of(st);
+        int n = head ? t->ninputs : 1;
         st->links = ARENA_ARRAY(l->a, struct stage_in, n ? n : 1);
-        if (k > 0) { /* the chain inside a face */
+        if (!head) { /* the chain inside a face */
             int out = out_index(l, st - 1, "out");
             st->links[0] = (struct stage_in){ .from = t->first + k - 1, .out_port = out };
             st->nlinks = 1;
@@ -402,6 +461,8 @@ static bool infer_plan(struct lowering *l, struct spec_stage *st, bool in_time) 
 
 /* A grouping that cannot matter is no difference: dropped before signing. */
 static void drop_grouping(const struct op_desc *op, struct stage_in *in) {
+    if (op->memory == MEMORY_NONE)
+        in->per_partition = false;
     if (op->memory != MEMORY_NONE || (op->flags & OP_KEYED))
         return;
     if (in->grouping == GROUP_BY || in->grouping == GROUP_SHUFFLE) {
@@ -564,8 +625,8 @@ static void check_topics(struct lowering *l) {
     }
 }
 
-void spec_lower(struct spec *s, struct arena *a, struct errs *es) {
-    struct lowering l = { .s = s, .a = a, .es = es, .cap = 4 * s->ntasks };
+void spec_lower(struct spec *s, const struct spec_env *env, struct arena *a, struct errs *es) {
+    struct lowering l = { .s = s, .env = env, .a = a, .es = es, .cap = 4 * s->ntasks };
     struct sbuf scratch = { 0 };
     s->stages = arena_zalloc(a, sizeof *s->stages * (size_t)l.cap);
     for (int i = 0; i < s->ntasks; i++)

@@ -9,7 +9,6 @@ struct merging {
     const struct spec *s;
     struct flow *f;
     struct plan_cut cut;
-    const struct plan_env *env;
     const struct plan_bound *bound; /* restart: one a stage; else NULL */
     struct errs *es;
     struct inst **parents; /* of the stage at hand, by link */
@@ -270,24 +269,6 @@ static struct flow *make_flow(struct merging *m) {
 
 /* ---- topics ---- */
 
-static int check_reads(struct merging *m) {
-    char text[300];
-    int rc = 0;
-    for (int i = 0; i < m->s->nstages; i++) {
-        const char *topic = m->s->stages[i].reads;
-        if (!topic || !m->env || !m->env->partitions)
-            continue;
-        int n = m->env->partitions(m->env->user, topic);
-        if (n <= 1)
-            continue;
-        snprintf(text, sizeof text,
-                 "topic '%.100s' has %d partitions; dataflows read topics of one partition so far",
-                 topic, n);
-        rc = conflict(m, i, "topic", ERR_INPUT, text);
-    }
-    return rc;
-}
-
 /* The dataflow that has written it for longest. */
 static const struct use *owner(const struct inst *in) {
     const struct use *oldest = in->uses;
@@ -403,8 +384,8 @@ static void undo_steps(struct plan *p, int nsteps, const struct inst *mark) {
 }
 
 int merge_bound(struct plan *p, const struct spec *s, const struct plan_cut *cut,
-                const struct plan_env *env, const struct plan_bound *bound, struct errs *es) {
-    struct merging m = { .p = p, .s = s, .cut = *cut, .env = env, .bound = bound, .es = es };
+                const struct plan_bound *bound, struct errs *es) {
+    struct merging m = { .p = p, .s = s, .cut = *cut, .bound = bound, .es = es };
     m.timeless = spec_timeless(s);
     const struct flow *other = plan_find(p, s->name);
     if (other) {
@@ -416,9 +397,6 @@ int merge_bound(struct plan *p, const struct spec *s, const struct plan_cut *cut
             es->v[before].code = ERR_CONFLICT;
         return ERR_CONFLICT;
     }
-    int rc = check_reads(&m);
-    if (rc < 0)
-        return rc;
     int nsteps = p->nsteps;
     const struct inst *mark = p->fresh_last;
     arena_reset(&p->scratch);
@@ -426,7 +404,7 @@ int merge_bound(struct plan *p, const struct spec *s, const struct plan_cut *cut
     for (int i = 0; i < s->nstages; i++)
         resolve_stage(&m, i);
     make_uses(&m);
-    rc = check_topics(&m);
+    int rc = check_topics(&m);
     /* Attached even after a conflict: then undone like any other. */
     flow_attach(p, m.f);
     *model_step(p) = (struct step){ .kind = STEP_SUBMIT, .flow = m.f };
@@ -436,8 +414,8 @@ int merge_bound(struct plan *p, const struct spec *s, const struct plan_cut *cut
 }
 
 int plan_submit(struct plan *p, const struct spec *s, const struct plan_cut *cut,
-                const struct plan_env *env, const struct change **change, struct errs *es) {
-    int rc = merge_bound(p, s, cut, env, NULL, es);
+                const struct change **change, struct errs *es) {
+    int rc = merge_bound(p, s, cut, NULL, es);
     if (rc == 0 && change)
         *change = plan_change(p);
     return rc;

@@ -24,17 +24,11 @@
 #define BRAID_MERGE_H
 #include "planner/model.h"
 
-struct plan_env {
-    void *user;
-    /* Partitions of a topic; 0: it does not exist (and will be made with one). NULL: all one. */
-    int (*partitions)(void *user, const char *topic);
-};
-
 /* Adds a dataflow. *change (may be NULL) is everything since the last commit; it holds until the
  * next call. On error nothing of this call remains, and `es` tells why: ERR_CONFLICT (name taken,
  * topic owned by another dataflow, cycle over topics) or ERR_INPUT. The spec may be freed after. */
 int plan_submit(struct plan *p, const struct spec *s, const struct plan_cut *cut,
-                const struct plan_env *env, const struct change **change, struct errs *es);
+                const struct change **change, struct errs *es);
 /* Takes a dataflow out. ERR_NOTFOUND with the nearest name. */
 int plan_remove(struct plan *p, const char *name, const struct change **change, struct err *e);
 const struct change *plan_change(struct plan *p);
@@ -53,7 +47,7 @@ void plan_save(const struct plan *p, const struct flow *f, struct sbuf *out);
 /* As plan_submit, but every stage takes the instance number and cut that were saved, where the
  * signature and the state version still are the same; else (they were raised) it starts anew. */
 int plan_restore(struct plan *p, const struct spec *s, const char *saved, size_t len,
-                 const struct plan_cut *cut, const struct plan_env *env, struct errs *es);
+                 const struct plan_cut *cut, struct errs *es);
 uint64_t plan_next(const struct plan *p);
 /* No instance gets a number below `next`. */
 void plan_set_next(struct plan *p, uint64_t version, uint64_t next);
@@ -65,5 +59,5 @@ struct plan_bound {
     struct plan_cut cut;
 };
 int merge_bound(struct plan *p, const struct spec *s, const struct plan_cut *cut,
-                const struct plan_env *env, const struct plan_bound *bound, struct errs *es);
+                const struct plan_bound *bound, struct errs *es);
 #endif

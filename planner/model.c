@@ -442,6 +442,7 @@ struct inst *model_start(struct plan *p, const struct spec *s, int i, struct ins
                             .op = st->op,
                             .config = config,
                             .label = arena_strdup(&a, label),
+                            .parts = (uint32_t)st->parts,
                             .nin = st->nin,
                             .nout = st->nout,
                             .in_name = copy_ports(&a, st->op, st->in_name, st->nin),

@@ -64,7 +64,7 @@ static const struct jnode *bind_task(const struct spec *s, const struct spec_tas
 }
 
 int plan_restore(struct plan *p, const struct spec *s, const char *saved, size_t len,
-                 const struct plan_cut *cut, const struct plan_env *env, struct errs *es) {
+                 const struct plan_cut *cut, struct errs *es) {
     struct json_doc doc = { 0 };
     struct arena a = { 0 };
     struct plan_bound *bound = arena_zalloc(&a, sizeof *bound * (size_t)(s->nstages + 1));
@@ -74,7 +74,7 @@ int plan_restore(struct plan *p, const struct spec *s, const char *saved, size_t
     for (int i = 0; i < s->ntasks && rc == 0; i++)
         at = bind_task(s, &s->tasks[i], at, bound);
     if (rc == 0)
-        rc = merge_bound(p, s, cut, env, bound, es);
+        rc = merge_bound(p, s, cut, bound, es);
     arena_free(&a);
     return rc;
 }

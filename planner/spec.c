@@ -288,6 +288,8 @@ static void read_task(struct parser *p, int i, const struct jnode *n) {
     t->bad = rc < 0;
     const struct jnode *n2 = member(p, n, &spec_task_keys[TASK_LABEL], &rc);
     t->label = n2 ? n2->s : NULL;
+    n2 = member(p, n, &spec_task_keys[TASK_PER_PARTITION], &rc);
+    t->per_partition = n2 && n2->b;
     n2 = member(p, n, &spec_task_keys[TASK_TYPE], &rc);
     if (n2)
         read_type(p, t, n2);
@@ -677,7 +679,7 @@ static void read_tasks(struct parser *p, const struct jnode *list) {
         read_inputs(p, i);
     sort_tasks(p);
     warn_unread(p);
-    spec_lower(s, p->a, p->es);
+    spec_lower(s, p->env, p->a, p->es);
 }
 
 static int by_offset(const void *a, const void *b) {

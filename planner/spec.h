@@ -14,7 +14,10 @@ enum {                   /* limits; beyond them the file is refused */
        SPEC_TASKS_MAX = 1000,
        SPEC_LINKS_MAX = 10000,
        SPEC_NAME_MAX = 100, /* bytes of names, task ids, tenants, ports */
-       SPEC_STAGES_MAX = 8 * SPEC_TASKS_MAX
+       SPEC_STAGES_MAX = 8 * SPEC_TASKS_MAX,
+       /* Key groups of an exchange. Fixed, because state lies by group: more threads than this do
+        * not help one task, fewer than this share them. */
+       EXCHANGE_GROUPS = 16
 };
 
 enum history { HISTORY_SHARED, HISTORY_OWN };
@@ -31,7 +34,7 @@ struct spec_key {
 };
 /* Of a file, of a task, and of an input in object form; each ends with a NULL name. */
 enum { TOP_BRAID, TOP_NAME, TOP_DESCRIPTION, TOP_TENANT, TOP_HISTORY, TOP_TASKS };
-enum { TASK_ID, TASK_TYPE, TASK_CONFIG, TASK_INPUTS, TASK_LABEL };
+enum { TASK_ID, TASK_TYPE, TASK_CONFIG, TASK_INPUTS, TASK_PER_PARTITION, TASK_LABEL };
 enum { INPUT_FROM, INPUT_TO, INPUT_BY, INPUT_GROUPING };
 extern const struct spec_key spec_top_keys[], spec_task_keys[], spec_input_keys[];
 
@@ -41,6 +44,8 @@ struct spec_env {
     /* Value of ${NAME}, or of ${secret:NAME} when `secret`; NULL: not set. */
     const char *(*var)(void *user, const char *name, bool secret);
     file_resolver *file;
+    /* Partitions of a topic; 0: it does not exist (and will be made with one). NULL: all one. */
+    int (*partitions)(void *user, const char *topic);
 };
 
 struct spec_input {
@@ -51,7 +56,16 @@ struct spec_input {
     enum grouping grouping;
     int nby;
     const char **by;
+    int groups;   /* > 0: through an exchange of so many key groups (spread.h) */
+    int exchange; /* then: its reader's stage */
     const struct jnode *at;
+};
+/* How the rows of a stream lie: on partitions 0..parts-1, equal values of the key fields together.
+ */
+struct spread {
+    int nkey; /* 0: by no field that is known */
+    const char **key;
+    int parts;
 };
 struct spec_task {
     const char *id, *label; /* label may be NULL */
@@ -59,6 +73,9 @@ struct spec_task {
     void *config;
     int ninputs;
     struct spec_input *inputs;
+    bool per_partition;   /* its memory is one for each partition of its input */
+    struct spread spread; /* of its output */
+    int nexchanges;       /* its first stages: three for each exchange */
     int first, nstages; /* its stages are adjacent: first .. first+nstages-1; the last one's output
                            is the task's */
     bool bad;           /* an error was reported here: what depends on it is not blamed */
@@ -74,6 +91,7 @@ struct stage_in {
     int from; /* stage index */
     int in_port, out_port;
     enum grouping grouping;
+    bool per_partition;
     int nby;
     const char **by;
     const struct jnode *at; /* of the user's input; NULL inside a task */
@@ -82,6 +100,7 @@ struct spec_stage {
     const struct op_desc *op;
     const void *config;
     int task;
+    int parts; /* partitions it runs on */
     bool time, bad;
     int nlinks;
     struct stage_in *links;
@@ -136,7 +155,7 @@ const char *spec_written(const char *written);
 
 /* ---- between the parts of the parser ---- */
 /* lower.c: tasks to stages, then schemas from sources to sinks. */
-void spec_lower(struct spec *s, struct arena *a, struct errs *es);
+void spec_lower(struct spec *s, const struct spec_env *env, struct arena *a, struct errs *es);
 /* vars.c: ${NAME} in every string of a config. Marks the members in error for params_parse. */
 void spec_vars(struct spec *s, struct spec_task *t, struct jnode *config,
                const struct spec_env *env, struct arena *a, struct errs *es);

@@ -51,6 +51,11 @@ const struct spec_key spec_task_keys[] = {
                       .doc = "What it reads: one [input](#inputs) for each in-port, in the "
                              "operator's order. A task with a single in-port may read several "
                              "streams." },
+    [TASK_PER_PARTITION] = { .name = "per_partition",
+                             .type = J_BOOL,
+                             .doc = "When the input has several partitions: each has memory of its "
+                                    "own, instead of rows being regrouped so that all of a key "
+                                    "meet. Default: false." },
     [TASK_LABEL] = { .name = "label", .type = J_STR, .doc = "For people." },
     { .name = NULL },
 };

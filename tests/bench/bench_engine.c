@@ -121,9 +121,8 @@ static void submit(struct plan *p, const char *path, int n) {
     }
     struct spec_env env = { .user = "dataflows/riotbench", .file = read_file };
     struct plan_cut cut = { .id = 1 };
-    struct plan_env penv = { 0 };
     if (spec_parse(&s, path, text, strlen(text), &env, a, &es, NULL) < 0 ||
-        plan_submit(p, &s, &cut, &penv, NULL, &es) < 0)
+        plan_submit(p, &s, &cut, NULL, &es) < 0)
         die(path, &es.v[0]);
 }
 

@@ -61,7 +61,7 @@ static void submit(struct plan *p, const struct spec *s, uint64_t cut) {
     struct plan_cut c = { cut, 0 };
     const struct change *change;
     char buf[2000];
-    if (plan_submit(p, s, &c, NULL, &change, &es) < 0) {
+    if (plan_submit(p, s, &c, &change, &es) < 0) {
         fprintf(stderr, "%s\n", err_format(&es.v[0], buf, sizeof buf));
         exit(1);
     }

@@ -43,7 +43,7 @@ static int submit(struct plan *p, const char *text, size_t len, struct arena *a,
     struct plan_cut cut = { 1, 0 };
     int before = es->total, rc = spec_parse(&s, "f", text, len, &env, a, es, NULL);
     require((rc < 0) == (es->total > before));
-    return rc < 0 ? rc : plan_submit(p, &s, &cut, NULL, NULL, es);
+    return rc < 0 ? rc : plan_submit(p, &s, &cut, NULL, es);
 }
 
 static void use(struct plan *p) {

@@ -429,9 +429,8 @@ static void check_alone(struct seq *q, struct world_flow *f, uint64_t seed, uint
     struct plan *plan = plan_new();
     const struct change *ch;
     struct plan_cut cut = { .id = 1 };
-    struct plan_env env = { 0 };
     assert_int_equal(spec_parse(&s, NULL, f->text, strlen(f->text), &world_env, &a, &es, NULL), 0);
-    assert_int_equal(plan_submit(plan, &s, &cut, &env, &ch, &es), 0);
+    assert_int_equal(plan_submit(plan, &s, &cut, &ch, &es), 0);
     al.ex = exec_new(&(struct exec_conf){ .batch_rows = 1, .sink = alone_sink, .arg = &al });
     assert_int_equal(exec_apply(al.ex, ch, false, &e), 0);
     struct flow *flow = plan_find(plan, f->name);

@@ -27,11 +27,6 @@ static int teardown(void **state) {
     return 0;
 }
 
-static int partitions(void *user, const char *topic) {
-    (void)user;
-    return strcmp(topic, "wide") == 0 ? 4 : 0;
-}
-
 /* Parses and submits; 0, or the code with the first error in `why`. */
 static int submit(const char *name, const char *history, const char *tasks, char why[2000]) {
     struct arena a = { 0 };
@@ -39,12 +34,11 @@ static int submit(const char *name, const char *history, const char *tasks, char
     struct sbuf b = { 0 };
     struct spec s;
     struct plan_cut c = { ++cut, 1400000000000 + 1000 * (int64_t)cut };
-    struct plan_env env = { .partitions = partitions };
     sbuf_printf(&b, "{\"braid\":1,\"name\":\"%s\",\"history\":\"%s\",\"tasks\":[%s]}", name,
                 history, tasks);
     int rc = spec_parse(&s, "f.json", sbuf_str(&b), b.len, NULL, &a, &es, NULL);
     if (rc == 0)
-        rc = plan_submit(p, &s, &c, &env, NULL, &es);
+        rc = plan_submit(p, &s, &c, NULL, &es);
     why[0] = 0;
     if (rc < 0) {
         err_format(&es.v[0], why, 2000);
@@ -263,9 +257,6 @@ static void test_conflicts(void **state) {
     refused(ERR_CONFLICT, "other", SRC("t") MAP("m", "2", "in") OUT("o", "x", "m"),
             "f.json:1:202: /tasks/2/config/topic: topic 'x' is owned by dataflow 'owner' (task "
             "'o'); write another topic, or give \"append\": true in both");
-    refused(ERR_INPUT, "wide", SRC("wide"),
-            "f.json:1:97: /tasks/0/config/topic: topic 'wide' has 4 partitions; dataflows read "
-            "topics of one partition so far");
     run("next", "shared", SRC("x") OUT("o", "y", "in"));
     refused(ERR_CONFLICT, "back", SRC("y") OUT("o", "t", "in"),
             "f.json:1:144: /tasks/1/config/topic: writing topic 't' would close a cycle: other "
@@ -354,7 +345,7 @@ static void test_restart_changed(void **state) {
     plan_set_next(q, p->version, plan_next(p));
     const struct flow *f = plan_find(p, "a");
     assert_int_equal(spec_parse(&s, NULL, f->text, f->len, NULL, &a, &es, NULL), 0);
-    assert_int_equal(plan_restore(q, &s, text, strlen(text), &c, NULL, &es), 0);
+    assert_int_equal(plan_restore(q, &s, text, strlen(text), &c, &es), 0);
     const struct flow *g = plan_find(q, "a");
     assert_int_equal(g->stage[2]->def->instance, f->stage[2]->def->instance);
     assert_int_equal(g->stage[3]->def->instance, plan_next(p));

@@ -146,7 +146,7 @@ static void submit(struct plan *p, const struct file_text *f, uint64_t cut) {
     struct plan_cut c = { cut, 0 };
     char buf[2000];
     if (spec_parse(&s, f->name, f->text, f->len, NULL, &a, &es, NULL) < 0 ||
-        plan_submit(p, &s, &c, NULL, NULL, &es) < 0)
+        plan_submit(p, &s, &c, NULL, &es) < 0)
         fail_msg("%s", err_format(&es.v[0], buf, sizeof buf));
     plan_commit(p);
     arena_free(&a);

@@ -520,9 +520,9 @@ static int plan_text(struct plan *p, const char *text, size_t len, uint64_t cut,
     struct plan_cut c = { cut, 0 };
     int rc = spec_parse(&spec, NULL, text, len, NULL, &a, es, NULL);
     if (rc == 0 && saved)
-        rc = plan_restore(p, &spec, saved, strlen(saved), &c, NULL, es);
+        rc = plan_restore(p, &spec, saved, strlen(saved), &c, es);
     else if (rc == 0)
-        rc = plan_submit(p, &spec, &c, NULL, NULL, es);
+        rc = plan_submit(p, &spec, &c, NULL, es);
     arena_free(&a);
     return rc;
 }

@@ -56,9 +56,21 @@ static int read_file(void *user, const char *name, struct file *f, struct err *e
 
 const struct spec_env world_env = { .file = read_file };
 
+static int topic_partitions(void *user, const char *topic) {
+    struct log_topic_info info;
+    struct world *w = user;
+    return log_topic_info(w->log, topic, &info, NULL) < 0 ? 0 : (int)info.conf.partitions;
+}
+
+static struct spec_env world_spec_env(struct world *w) {
+    return (struct spec_env){ .user = w, .file = read_file, .partitions = topic_partitions };
+}
+
 static void executor_open(struct world *w) {
     struct err e = ERR_INIT;
-    struct executor_conf conf = { .log = w->log, .batch_rows = w->batch_rows, .retry_ms = -1 };
+    struct executor_conf conf = {
+        .log = w->log, .lanes = w->lanes, .batch_rows = w->batch_rows, .retry_ms = -1
+    };
     snprintf(w->out_dir, sizeof w->out_dir, "%s/out", w->dir);
     conf.out_dir = w->out_dir;
     conf.epoch_bytes = w->epoch_bytes;
@@ -143,8 +155,12 @@ void world_close(struct world *w) {
 }
 
 void world_topic(struct world *w, const char *topic) {
+    world_topic_parts(w, topic, 1);
+}
+
+void world_topic_parts(struct world *w, const char *topic, uint32_t partitions) {
     struct log_topic_info info;
-    struct log_topic_conf conf = { .partitions = 1, .retention_bytes = -1 };
+    struct log_topic_conf conf = { .partitions = partitions, .retention_bytes = -1 };
     struct err e = ERR_INIT;
     if (log_topic_info(w->log, topic, &info, NULL) == 0)
         return;
@@ -153,6 +169,10 @@ void world_topic(struct world *w, const char *topic) {
 }
 
 void world_append(struct world *w, const char *topic, const char *lines) {
+    world_append_to(w, topic, 0, lines);
+}
+
+void world_append_to(struct world *w, const char *topic, uint32_t partition, const char *lines) {
     struct log_epoch *ep = log_epoch_begin(w->log);
     struct log_buf *b = log_buf_new();
     struct err e = ERR_INIT;
@@ -163,7 +183,7 @@ void world_append(struct world *w, const char *topic, const char *lines) {
         lines += len + (lines[len] == '\n');
     }
     log_buf_seal(b);
-    log_epoch_append(ep, topic, 0, b, 1700000000000, NULL);
+    log_epoch_append(ep, topic, partition, b, 1700000000000, NULL);
     log_buf_unref(b);
     if (log_commit_wait(ep, NULL, &e) != LOG_COMMITTED)
         fail_msg("append to %s: %s", topic, e.text);
@@ -221,7 +241,7 @@ static void sink_topics(struct world *w, const struct change *ch) {
         const struct task_def *d = ch->add[i];
         const char *topic = op_config_text(d->op, d->config, "topic");
         if (topic && d->op->flags & (OP_SOURCE | OP_SINK))
-            world_topic(w, topic);
+            world_topic_parts(w, topic, d->op->flags & OP_SINK ? task_parts(d) : 1);
     }
 }
 
@@ -229,12 +249,12 @@ int world_try(struct world *w, const char *text, struct world_flow **out, struct
     struct arena a = { 0 };
     struct spec s;
     char *copy = strdup(text);
-    int rc = spec_parse(&s, "test.json", copy, strlen(copy), &world_env, &a, es, NULL);
+    struct spec_env env = world_spec_env(w);
+    int rc = spec_parse(&s, "test.json", copy, strlen(copy), &env, &a, es, NULL);
     const struct change *ch;
     struct plan_cut cut = { .id = ++w->cut };
-    struct plan_env env = { 0 };
     if (rc == 0)
-        rc = plan_submit(w->plan, &s, &cut, &env, &ch, es);
+        rc = plan_submit(w->plan, &s, &cut, &ch, es);
     if (rc < 0) {
         arena_free(&a);
         free(copy);
@@ -307,13 +327,12 @@ void world_restart(struct world *w) {
             live[n++] = &w->flow[i];
     qsort(live, (size_t)n, sizeof *live, by_order);
     struct arena a = { 0 };
+    struct spec_env env = world_spec_env(w);
     for (int i = 0; i < n; i++) {
         struct spec s;
         struct plan_cut cut = { .id = live[i]->order };
-        struct plan_env env = { 0 };
-        if (spec_parse(&s, NULL, live[i]->text, strlen(live[i]->text), &world_env, &a, &es, NULL) <
-                0 ||
-            plan_restore(w->plan, &s, live[i]->saved.p, live[i]->saved.len, &cut, &env, &es) < 0)
+        if (spec_parse(&s, NULL, live[i]->text, strlen(live[i]->text), &env, &a, &es, NULL) < 0 ||
+            plan_restore(w->plan, &s, live[i]->saved.p, live[i]->saved.len, &cut, &es) < 0)
             fail_msg("restore: %s", es.v[0].text);
         live[i]->flow = plan_find(w->plan, live[i]->name);
     }
@@ -325,12 +344,16 @@ void world_restart(struct world *w) {
 }
 
 void world_read(struct world *w, const char *topic, struct sbuf *out) {
+    world_read_part(w, topic, 0, out);
+}
+
+void world_read_part(struct world *w, const char *topic, uint32_t partition, struct sbuf *out) {
     struct err e = ERR_INIT;
     struct log_reader *r;
     struct log_rows rows;
     int64_t off;
     int n;
-    if (log_reader_open(w->log, topic, 0, 0, &r, &e) < 0)
+    if (log_reader_open(w->log, topic, partition, 0, &r, &e) < 0)
         fail_msg("reading %s: %s", topic, e.text);
     while ((n = log_read(r, 1000, &rows, &off, &e)) > 0) {
         uint32_t start = 0;

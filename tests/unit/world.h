@@ -21,6 +21,7 @@ struct world {
     struct executor *x;
     uint32_t batch_rows;
     size_t epoch_bytes;
+    uint32_t lanes;   /* set before world_open; 0: 1. They take turns on the test's thread */
     struct fault *ft; /* `power`: files that lose what was not synced; NULL: real files */
     int boots;
     struct world_flow *flow;
@@ -37,8 +38,10 @@ void world_open(struct world *w, uint32_t batch_rows, bool power);
 void world_open_small(struct world *w, uint32_t batch_rows, bool power, size_t epoch_bytes);
 void world_close(struct world *w);                    /* removes the directory */
 void world_topic(struct world *w, const char *topic); /* unless it exists */
+void world_topic_parts(struct world *w, const char *topic, uint32_t partitions);
 /* Appends records (one a line) and commits. */
 void world_append(struct world *w, const char *topic, const char *lines);
+void world_append_to(struct world *w, const char *topic, uint32_t partition, const char *lines);
 /* Parses, plans, grafts; returns when it is durable. Fails the test on any error. */
 struct world_flow *world_submit(struct world *w, const char *text);
 /* As world_submit, but hands the error back: 0 or negative. */
@@ -48,6 +51,7 @@ void world_remove(struct world *w, struct world_flow *f, bool drain);
 void world_restart(struct world *w);
 /* Everything in a topic, one record a line. */
 void world_read(struct world *w, const char *topic, struct sbuf *out);
+void world_read_part(struct world *w, const char *topic, uint32_t partition, struct sbuf *out);
 int64_t world_end(struct world *w, const char *topic);
 /* Spec environment: files below the repository root. */
 extern const struct spec_env world_env;

@@ -1,0 +1,165 @@
+/* Topics of several partitions: what a dataflow makes of them equals what it makes of one partition
+ * that holds the same rows, key by key (class E2), whatever the lanes, batches, aborts and kills.
+ */
+#include "operators/all.h"
+#include "tests/unit/world.h"
+#include <cmocka.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static uint64_t seed, rng;
+static uint32_t below(uint32_t n) {
+    rng ^= rng << 13;
+    rng ^= rng >> 7;
+    rng ^= rng << 17;
+    return (uint32_t)(rng >> 16) % n;
+}
+
+enum { KEYS = 40, ROUNDS = 30 };
+
+/* Clean, aggregate by key in windows of 1 s, and the clean rows themselves. */
+static const char flow[] =
+    "{\"braid\":1,\"name\":\"%s\",\"tasks\":["
+    "{\"id\":\"in\",\"type\":\"source\",\"config\":{\"topic\":\"%s\",\"format\":\"json\","
+    "\"schema\":{\"k\":\"string\",\"t\":\"i64\",\"v\":\"f64\"},"
+    "\"time\":{\"field\":\"t\",\"unit\":\"ms\"},\"lateness\":\"300ms\"}},"
+    "{\"id\":\"clean\",\"type\":\"filter\",\"config\":{\"where\":\"v < 90\"},\"inputs\":[\"in\"]},"
+    "{\"id\":\"sum\",\"type\":\"window_aggregate\",\"config\":{\"aggregate\":{\"n\":\"count()\","
+    "\"s\":\"sum(v)\"},\"every\":\"1s\"},\"inputs\":[{\"from\":\"clean\",\"by\":[\"k\"]}]},"
+    "{\"id\":\"o1\",\"type\":\"sink\",\"config\":{\"topic\":\"%s-sum\",\"format\":\"json\","
+    "\"key\":\"k\"},\"inputs\":[\"sum\"]},"
+    "{\"id\":\"o2\",\"type\":\"sink\",\"config\":{\"topic\":\"%s-clean\",\"format\":\"json\"},"
+    "\"inputs\":[\"clean\"]}]}";
+
+/* Rows of all partitions, those of a key in order: stable sort by the text of k. */
+struct line {
+    char *s;
+    size_t at;
+};
+static int by_key(const void *a, const void *b) {
+    const struct line *x = a, *y = b;
+    const char *p = strstr(x->s, "\"k\":"), *q = strstr(y->s, "\"k\":");
+    int c = strncmp(p, q, 9);
+    return c ? c : (x->at > y->at) - (x->at < y->at);
+}
+
+static void read_sorted(struct world *w, const char *topic, uint32_t parts, struct sbuf *out) {
+    struct sbuf all = { 0 };
+    for (uint32_t i = 0; i < parts; i++)
+        world_read_part(w, topic, i, &all);
+    sbuf_str(&all);
+    struct line *v = calloc(all.len + 1, sizeof *v);
+    size_t n = 0;
+    for (char *s = all.p; s && *s; n++) {
+        char *nl = strchr(s, '\n');
+        *nl = 0;
+        v[n] = (struct line){ s, n };
+        s = nl + 1;
+    }
+    qsort(v, n, sizeof *v, by_key);
+    for (size_t i = 0; i < n; i++)
+        sbuf_printf(out, "%s\n", v[i].s);
+    sbuf_str(out);
+    free(v);
+    sbuf_free(&all);
+}
+
+static void compare(struct world *w, const char *a, uint32_t pa, const char *b, uint32_t pb) {
+    struct sbuf x = { 0 }, y = { 0 };
+    read_sorted(w, a, pa, &x);
+    read_sorted(w, b, pb, &y);
+    assert_true(x.len > 100);
+    if (x.len != y.len || memcmp(x.p, y.p, x.len) != 0) {
+        size_t i = 0;
+        while (x.p[i] && x.p[i] == y.p[i])
+            i++;
+        fail_msg("seed %llu: %s and %s differ at byte %zu of %zu and %zu:\n%.300s\n--\n%.300s",
+                 (unsigned long long)seed, a, b, i, x.len, y.len, x.p + (i > 100 ? i - 100 : 0),
+                 y.p + (i > 100 ? i - 100 : 0));
+    }
+    sbuf_free(&x);
+    sbuf_free(&y);
+}
+
+static uint32_t parts_of(struct world *w, const char *topic) {
+    struct log_topic_info info;
+    struct err e = ERR_INIT;
+    assert_int_equal(log_topic_info(w->log, topic, &info, &e), 0);
+    return info.conf.partitions;
+}
+
+static void sequence(uint32_t parts, uint32_t lanes, uint32_t batch, bool faults) {
+    struct world w = { .lanes = lanes };
+    char text[4096];
+    world_open(&w, batch, false);
+    world_topic_parts(&w, "wide", parts);
+    world_topic_parts(&w, "one", 1);
+    snprintf(text, sizeof text, flow, "wide", "wide", "wide", "wide");
+    world_submit(&w, text);
+    snprintf(text, sizeof text, flow, "one", "one", "one", "one");
+    world_submit(&w, text);
+    assert_int_equal(parts_of(&w, "wide-clean"), parts);
+    assert_int_equal(parts_of(&w, "wide-sum"), parts > 1 ? EXCHANGE_GROUPS : 1);
+    int64_t clock = 1700000000000;
+    for (int round = 0; round < ROUNDS; round++) {
+        struct sbuf one = { 0 }, *wide = calloc(parts, sizeof *wide);
+        uint32_t n = 1 + below(60);
+        for (uint32_t i = 0; i < n; i++) {
+            uint32_t k = below(KEYS);
+            char row[128];
+            clock += below(40);
+            snprintf(row, sizeof row, "{\"k\":\"k%02u\",\"t\":%lld,\"v\":%u.%u}\n", k,
+                     (long long)clock, below(100), below(10));
+            sbuf_adds(&one, row);
+            sbuf_adds(&wide[k % parts], row);
+        }
+        world_append(&w, "one", sbuf_str(&one));
+        for (uint32_t p = 0; p < parts; p++)
+            world_append_to(&w, "wide", p, sbuf_str(&wide[p]));
+        if (faults && below(3) == 0)
+            executor_inject_abort(w.x);
+        for (uint32_t i = below(4); i-- > 0;)
+            executor_step(w.x);
+        if (faults && below(6) == 0)
+            world_restart(&w);
+        for (uint32_t p = 0; p < parts; p++)
+            sbuf_free(&wide[p]);
+        free(wide);
+        sbuf_free(&one);
+    }
+    /* One more row of each partition, far on, so that every window fires on both sides. */
+    for (uint32_t p = 0; p < parts; p++) {
+        char row[128];
+        snprintf(row, sizeof row, "{\"k\":\"k%02u\",\"t\":%lld,\"v\":99}\n", p,
+                 (long long)clock + 100000);
+        world_append_to(&w, "wide", p, row);
+        world_append(&w, "one", row);
+    }
+    executor_settle(w.x);
+    executor_settle(w.x);
+    compare(&w, "wide-clean", parts, "one-clean", 1);
+    compare(&w, "wide-sum", parts_of(&w, "wide-sum"), "one-sum", 1);
+    world_close(&w);
+}
+
+static void test_equal_by_key(void **state) {
+    (void)state;
+    for (int i = 0; i < 40; i++) {
+        rng = seed + (uint64_t)i * 7919 + 1;
+        uint32_t parts = (uint32_t[]){ 1, 2, 3, 8 }[below(4)], lanes = 1 + below(3);
+        sequence(parts, lanes, (uint32_t[]){ 1, 37, 1024 }[below(3)], i % 4 != 0);
+    }
+}
+
+int main(void) {
+    operators_init();
+    seed = getenv("BRAID_SEED") ? strtoull(getenv("BRAID_SEED"), NULL, 0) : 20261201;
+    printf("BRAID_SEED=%llu\n", (unsigned long long)seed);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_equal_by_key),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
