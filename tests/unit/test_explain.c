@@ -358,7 +358,7 @@ static void test_restart_changed(void **state) {
     sbuf_add(&other, saved.p, at);
     sbuf_adds(&other, "\"state\":2,");
     sbuf_adds(&other, saved.p + at);
-    assert_int_equal(plan_restore(q, &s, other.p, other.len, &c, NULL, &es), 0);
+    assert_int_equal(plan_restore(q, &s, other.p, other.len, &c, &es), 0);
     g = plan_find(q, "a");
     assert_int_equal(g->stage[2]->def->instance, f->stage[2]->def->instance);
     assert_int_equal(g->stage[3]->def->instance, plan_next(p));

@@ -3,10 +3,12 @@
  */
 #include "operators/all.h"
 #include "tests/unit/world.h"
-#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 
