@@ -713,38 +713,26 @@ static int missing(struct reader *r, const struct param *p, const struct jnode *
     return errs_add(r->es, &e);
 }
 
-static size_t param_size(enum param_type type) {
-    switch (type) {
-    case PT_BOOL:
-        return sizeof(bool);
-    case PT_ENUM:
-        return sizeof(int);
-    case PT_I64:
-    case PT_F64:
-    case PT_DURATION:
-    case PT_SIZE:
-        return sizeof(int64_t);
-    case PT_STRS:
-    case PT_STRMAP:
-    case PT_RANGES:
-    case PT_EXPRMAP:
-    case PT_AGGMAP:
-        return sizeof(struct strs);
-    case PT_TIME:
-        return sizeof(struct time_field);
-    case PT_STR:
-    case PT_FIELD:
-    case PT_SCHEMA:
-    case PT_FILE:
-    case PT_JSON:
-    case PT_EXPR:
-        break;
-    }
-    return sizeof(void *);
-}
-_Static_assert(sizeof(struct strs) == sizeof(struct strmap) &&
-                   sizeof(struct strs) == sizeof(struct ranges),
-               "lists of a config look alike");
+static const uint8_t param_sizes[PARAM_TYPES] = {
+    [PT_BOOL] = sizeof(bool),
+    [PT_ENUM] = sizeof(int),
+    [PT_I64] = sizeof(int64_t),
+    [PT_F64] = sizeof(double),
+    [PT_DURATION] = sizeof(int64_t),
+    [PT_SIZE] = sizeof(int64_t),
+    [PT_STRS] = sizeof(struct strs),
+    [PT_STRMAP] = sizeof(struct strmap),
+    [PT_EXPRMAP] = sizeof(struct strmap),
+    [PT_AGGMAP] = sizeof(struct strmap),
+    [PT_RANGES] = sizeof(struct ranges),
+    [PT_TIME] = sizeof(struct time_field),
+    [PT_STR] = sizeof(void *),
+    [PT_FIELD] = sizeof(void *),
+    [PT_SCHEMA] = sizeof(void *),
+    [PT_FILE] = sizeof(void *),
+    [PT_JSON] = sizeof(void *),
+    [PT_EXPR] = sizeof(void *),
+};
 
 bool param_stands_in(const struct param *p) {
     return p->def || (p->flags & PARAM_OPTIONAL) || p->type == PT_BOOL || p->type == PT_ENUM ||
@@ -754,7 +742,7 @@ bool param_stands_in(const struct param *p) {
 /* A valid value for a parameter in error. */
 static void stand_in(struct reader *r, const struct param *p, void *config) {
     double least = p->min < p->max ? p->min : 1;
-    memset(slot(p, config), 0, param_size(p->type));
+    memset(slot(p, config), 0, param_sizes[p->type]);
     if (p->def || (p->flags & PARAM_OPTIONAL))
         set_default(r, p, config);
     else if (p->type == PT_F64)
