@@ -142,6 +142,15 @@ static bool split_time(const char *p, uint32_t len, int64_t *ms, uint32_t *skip)
     *skip = (uint32_t)(comma - p) + 1;
     return true;
 }
+/* The time that a record itself tells: its `bt`, else its first date. */
+static int64_t own_time(const struct template *t) {
+    if (t->has_bt)
+        return t->bt;
+    for (int i = 0; i < t->n; i++)
+        if (t->holes[i].kind == HOLE_DATE)
+            return t->holes[i].value;
+    return DATASET_NO_TIME;
+}
 static int parse_line(struct dataset *ds, const char *p, uint32_t len, struct hole *holes,
                       struct line *l, struct err *e) {
     int64_t epoch = DATASET_NO_TIME;
@@ -157,8 +166,7 @@ static int parse_line(struct dataset *ds, const char *p, uint32_t len, struct ho
     template_find(&l->tpl, p + skip, bad ? 0 : len - skip, ds->conf.csv, epoch, ds->conf.id_field,
                   holes);
     l->tpl.len = len - skip;
-    l->time =
-        ds->timed ? (bad ? ds->before : epoch) : (l->tpl.has_bt ? l->tpl.bt : DATASET_NO_TIME);
+    l->time = ds->timed ? (bad ? ds->before : epoch) : own_time(&l->tpl);
     ds->before = l->time;
     l->id = NO_ID;
     if (ds->conf.keys && l->tpl.id >= 0) {

@@ -7,7 +7,7 @@
  * and a comma, the file is *timed*: that integer is the record's time in ms since 1970 and what
  * follows the comma is the record; a later line without one is passed on whole, with the time of
  * the record before it (bad data is for the dataflow to judge). Otherwise a line is the record, and
- * its time is that of its `bt` if it has one (template.h).
+ * its time is its `bt`, else the first RFC 3339 time in it, if it has one (template.h).
  *
  * Repetition. Pass p (0, 1, …) moves every time in the records by p x length, where the length of
  * the file is its last time - its first + the smallest step between consecutive records whose time

@@ -106,6 +106,17 @@ static void odd_files(void **state) {
            "{\"bt\":10}@10|{\"bt\":30}@30|{}|{\"bt\":50}@50|{\"bt\":70}@70|{}|{\"bt\":90}@90|"
            "{\"bt\":110}@110|{}|");
 }
+/* Without a time in front and without `bt` the first date of a record is its time. */
+static void dates_are_times(void **state) {
+    (void)state;
+    struct dataset_conf two = { .loop = 2 };
+    expect("id,at\n1,1970-01-01 00:00:01,x\n2,1970-01-01T00:00:03Z,1970-01-01T00:00:09Z\n", two,
+           "id,at|1,1970-01-01 00:00:01,x@1000|2,1970-01-01T00:00:03Z,1970-01-01T00:00:09Z@3000|"
+           "id,at|1,1970-01-01 00:00:05,x@5000|2,1970-01-01T00:00:07Z,1970-01-01T00:00:13Z@7000|");
+    expect("{\"a\":\"1970-01-01T00:00:01Z\",\"bt\":7000}\n", two,
+           "{\"a\":\"1970-01-01T00:00:01Z\",\"bt\":7000}@7000|"
+           "{\"a\":\"1970-01-01T00:00:02Z\",\"bt\":8000}@8000|");
+}
 /* CSV: records of several lines repeat, move and change keys like others. */
 static void csv_files(void **state) {
     (void)state;
@@ -440,6 +451,7 @@ static void jitter_is_late_and_in_order(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(odd_files, remove_file),
+        cmocka_unit_test_teardown(dates_are_times, remove_file),
         cmocka_unit_test_teardown(csv_files, remove_file),
         cmocka_unit_test_teardown(refusals, remove_file),
         cmocka_unit_test_teardown(a_line_beyond_the_limit, remove_file),
