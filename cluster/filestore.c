@@ -1,4 +1,5 @@
 #include "cluster/filestore.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -8,6 +9,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#define TMP "tmp-"
 enum { PATH_SIZE = 4096 };
 
 struct stored {
@@ -34,6 +36,25 @@ void filestore_hash(const void *data, size_t len, char hash[33]) {
     snprintf(hash, 33, "%016llx%016llx", (unsigned long long)h.high64, (unsigned long long)h.low64);
 }
 
+static int sync_dir(const char *dir, struct err *e) {
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int rc = fd < 0 || fsync(fd) < 0 ? err_errno(e, errno, "syncing %s", dir) : 0;
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}
+
+/* Files whose upload a killed process has not finished. */
+static void remove_unfinished(const struct filestore *fs) {
+    DIR *d = opendir(fs->dir);
+    if (!d)
+        return;
+    for (struct dirent *de; (de = readdir(d));)
+        if (strncmp(de->d_name, TMP, sizeof TMP - 1) == 0)
+            unlinkat(dirfd(d), de->d_name, 0);
+    closedir(d);
+}
+
 int filestore_open(struct filestore **out, const char *dir, bool sync, struct err *e) {
     struct filestore *fs = calloc(1, sizeof *fs);
     if (!fs)
@@ -50,8 +71,13 @@ int filestore_open(struct filestore **out, const char *dir, bool sync, struct er
         filestore_close(fs);
         return rc;
     }
-    *out = fs;
-    return 0;
+    remove_unfinished(fs);
+    int rc = sync ? sync_dir(dir, e) : 0;
+    if (rc < 0)
+        filestore_close(fs);
+    else
+        *out = fs;
+    return rc;
 }
 
 void filestore_close(struct filestore *fs) {
@@ -83,20 +109,12 @@ static int write_all(int fd, const char *p, size_t len, const char *path, struct
     return 0;
 }
 
-static int sync_dir(const struct filestore *fs, struct err *e) {
-    int fd = open(fs->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int rc = fd < 0 || fsync(fd) < 0 ? err_errno(e, errno, "syncing %s", fs->dir) : 0;
-    if (fd >= 0)
-        close(fd);
-    return rc;
-}
-
 /* Under a name of its own first, so that HASH is whole whenever it exists. */
 static int store(struct filestore *fs, const char *hash, const void *data, size_t len,
                  struct err *e) {
     char tmp[PATH_SIZE], path[PATH_SIZE];
     path_of(fs, hash, path);
-    snprintf(tmp, sizeof tmp, "%s/tmp-%d-%llu", fs->dir, (int)getpid(),
+    snprintf(tmp, sizeof tmp, "%s/" TMP "%d-%llu", fs->dir, (int)getpid(),
              (unsigned long long)++fs->writes);
     int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0)
@@ -110,7 +128,7 @@ static int store(struct filestore *fs, const char *hash, const void *data, size_
         rc = err_errno(e, errno, "renaming %s", tmp);
     if (rc < 0)
         unlink(tmp);
-    return rc == 0 && fs->sync ? sync_dir(fs, e) : rc;
+    return rc == 0 && fs->sync ? sync_dir(fs->dir, e) : rc;
 }
 
 int64_t filestore_size(struct filestore *fs, const char *hash) {
@@ -118,24 +136,6 @@ int64_t filestore_size(struct filestore *fs, const char *hash) {
     struct stat st;
     path_of(fs, hash, path);
     return stat(path, &st) == 0 && S_ISREG(st.st_mode) ? (int64_t)st.st_size : ERR_NOTFOUND;
-}
-
-int filestore_put(struct filestore *fs, const char *hash, const void *data, size_t len,
-                  bool *created, struct err *e) {
-    char real[33];
-    if (!filestore_hash_valid(hash))
-        return err_set(e, ERR_INPUT, "'%.40s' is no hash: it has 32 lower-case hex digits", hash);
-    if (len > FILESTORE_FILE_MAX)
-        return err_set(e, ERR_INPUT, "the file has %zu bytes; at most %d are allowed", len,
-                       FILESTORE_FILE_MAX);
-    filestore_hash(data, len, real);
-    if (strcmp(real, hash) != 0)
-        return err_set(e, ERR_INPUT, "the content has the XXH3-128 hash %s, not %s", real, hash);
-    pthread_mutex_lock(&fs->mutex);
-    *created = filestore_size(fs, hash) != (int64_t)len;
-    int rc = *created ? store(fs, hash, data, len, e) : 0;
-    pthread_mutex_unlock(&fs->mutex);
-    return rc;
 }
 
 static int load(const char *path, const char *hash, char **data, size_t *len, struct err *e) {
@@ -172,6 +172,35 @@ static int load(const char *path, const char *hash, char **data, size_t *len, st
     *data = p;
     *len = got;
     return 0;
+}
+
+/* Whole, that is: one that the disk has damaged is uploaded again. */
+static bool is_stored(struct filestore *fs, const char *hash) {
+    char path[PATH_SIZE], *data;
+    size_t len;
+    path_of(fs, hash, path);
+    if (load(path, hash, &data, &len, NULL) < 0)
+        return false;
+    free(data);
+    return true;
+}
+
+int filestore_put(struct filestore *fs, const char *hash, const void *data, size_t len,
+                  bool *created, struct err *e) {
+    char real[33];
+    if (!filestore_hash_valid(hash))
+        return err_set(e, ERR_INPUT, "'%.40s' is no hash: it has 32 lower-case hex digits", hash);
+    if (len > FILESTORE_FILE_MAX)
+        return err_set(e, ERR_INPUT, "the file has %zu bytes; at most %d are allowed", len,
+                       FILESTORE_FILE_MAX);
+    filestore_hash(data, len, real);
+    if (strcmp(real, hash) != 0)
+        return err_set(e, ERR_INPUT, "the content has the XXH3-128 hash %s, not %s", real, hash);
+    pthread_mutex_lock(&fs->mutex);
+    *created = !is_stored(fs, hash);
+    int rc = *created ? store(fs, hash, data, len, e) : 0;
+    pthread_mutex_unlock(&fs->mutex);
+    return rc;
 }
 
 int filestore_get(struct filestore *fs, const char *hash, struct file *f, struct err *e) {

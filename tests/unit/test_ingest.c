@@ -170,9 +170,16 @@ static void test_filestore(void **state) {
     assert_non_null(out);
     fputs("a,X\n", out);
     fclose(out);
+    snprintf(path, sizeof path, "%s/files/tmp-1-1", scratch_dir);
+    fclose(fopen(path, "w")); /* of an upload that was cut off */
     assert_int_equal(filestore_open(&fs, scratch_dir, false, &e), 0);
+    assert_int_equal(access(path, F_OK), -1);
     assert_int_equal(filestore_get(fs, hash, &f, &e), ERR_SYSTEM);
     assert_non_null(strstr(e.text, "damaged"));
+    assert_int_equal(filestore_put(fs, hash, "a,b\n", 4, &created, &e), 0);
+    assert_true(created);
+    assert_int_equal(filestore_get(fs, hash, &f, &e), 0);
+    assert_memory_equal(f.data, "a,b\n", 4);
     filestore_close(fs);
 }
 
