@@ -138,6 +138,12 @@ static void order_across_epochs(void **state) {
     suite_expect(log, "t", "r", at - 3, at + 5);
 }
 
+static void put_state(struct log_epoch *ep, const char *key, const char *value) {
+    assert_int_equal(
+        log_epoch_state(ep, key, (uint32_t)strlen(key), value, value ? (uint32_t)strlen(value) : 0),
+        0);
+}
+
 static void ignore_done(void *arg, enum log_outcome outcome, uint64_t no, const struct err *e) {
     (void)arg;
     (void)outcome;
@@ -168,12 +174,6 @@ static void expect_state(struct log *log, const char *prefix, const char *want) 
     if (rc)
         fail_msg("state: %s", e.text);
     assert_string_equal(got, want);
-}
-
-static void put_state(struct log_epoch *ep, const char *key, const char *value) {
-    assert_int_equal(
-        log_epoch_state(ep, key, (uint32_t)strlen(key), value, value ? (uint32_t)strlen(value) : 0),
-        0);
 }
 
 static void state_is_the_last_value(void **state) {
@@ -247,8 +247,14 @@ static void offsets_in_the_state(void **state) {
     assert_int_equal(log_epoch_state_offset(ep, "a", 1, want, 7), ERR_INPUT);
     log_epoch_drop(ep);
     for (int i = 0; i < 20; i++) {
-        ep = log_epoch_begin(log);
+        struct log_epoch *whole = log_epoch_begin(log); /* joined from parts */
         bool refused = i % 5 == 3;
+        ep = log_epoch_begin(log);
+        if (i % 2) {
+            append(whole, "y", "r", 0, 1, 0);
+            put_state(whole, "!", NULL);
+            at[0] += !refused;
+        }
         for (int k = 0; k <= i % 3; k++) {
             const char *topic = (i + k) % 2 ? "x" : "y";
             append(ep, topic, "r", 0, (uint32_t)k + 2, 0);
@@ -262,10 +268,11 @@ static void offsets_in_the_state(void **state) {
         at[1] += !refused;
         if (refused)
             want[i] = 0;
+        assert_int_equal(log_epoch_join(whole, ep), 0);
         if (i < 19)
-            log_commit(ep, ignore_done, NULL);
+            log_commit(whole, ignore_done, NULL);
         else
-            commit(ep);
+            commit(whole);
     }
     log = again(state);
     assert_int_equal(log_state_each(log, "", 0, take_offset, got, &e), 0);
