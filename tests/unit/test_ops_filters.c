@@ -258,6 +258,8 @@ static void bloom_of_numbers(void **state) {
     expect_error(&t, "no file 'none'");
     t.config = "{\"field\":\"id\",\"members\":\"m\",\"mode\":\"null\",\"fields\":[\"id\",\"id\"]}";
     expect_error(&t, "fields/id: 'id' is listed twice");
+    t.config = "{\"field\":\"id\",\"members\":\"m\",\"fields\":[\"id\"]}";
+    expect_error(&t, "'fields' is for mode 'null'");
     t.config = "{\"field\":\"id\",\"members\":\"m\",\"expected_insertions\":1000000000}";
     expect_error(&t, "expected_insertions: a filter for 1000000000 members with so few");
     t.config = "{\"field\":\"id\",\"members\":\"m\",\"expected_insertions\":20000000,"

@@ -54,6 +54,7 @@ static char *stages(const char *tasks) {
 }
 #define SCHEMA "\"schema\":{\"timestamp\":\"i64\",\"a\":\"f64\"}"
 #define OUT    ",{\"id\":\"o\",\"type\":\"sink\",\"inputs\":[\"p\"]}"
+#define LONG   "12345678901234567890123456789012345678901234567890"
 static void both_spellings_are_one(void **state) {
     (void)state;
     static const struct {
@@ -149,6 +150,14 @@ static void lowering(void **state) {
           "/tasks/1/config/file: topic, file and discard exclude each other" },
         { "\"topic\":\"t\"", "\"file\":\"../f\"", "/tasks/1/config/file: the file must be" },
         { "\"topic\":\"t\"", "\"file\":\"/f\"", "/tasks/1/config/file: the file must be" },
+        { "\"topic\":\"t\"", "\"file\":\"a/\"", "/tasks/1/config/file: the file must be" },
+        { "\"topic\":\"t\"", "\"file\":\"a//b\"", "/tasks/1/config/file: the file must be" },
+        { "\"topic\":\"t\"", "\"file\":\"a/.b\"", "/tasks/1/config/file: the file must be" },
+        { "\"topic\":\"t\"", "\"file\":\"" LONG LONG LONG LONG "0\"",
+          "/tasks/1/config/file: the file must be" },
+        { "\"topic\":\"t\"", "\"topic\":\"o\",\"format\":\"raw\"",
+          "read{\"topic\":\"t\",\"start\":\"latest\"} encode_raw{} "
+          "append{\"topic\":\"o\",\"append\":false}" },
         { "\"topic\":\"t\"", "\"format\":\"senml\"", "/tasks/1/config: format senml needs" },
         { "\"topic\":\"t\"", "\"format\":\"senml\",\"schema\":\"sys.txt\"",
           "/tasks/1/config/schema" },

@@ -376,6 +376,38 @@ static void group_keys(void **state) {
     sbuf_free(&in);
     sbuf_free(&want);
 }
+/* Windows that have fired leave nothing but how far it went, not even of large sums. */
+static void fired_state_is_gone(void **state) {
+    (void)state;
+    struct optest t = { .op = "window_aggregate",
+                        .in = "k:string x:f64",
+                        .by = "k",
+                        .config = "{\"aggregate\": {\"s\": \"stddev(x)\"}, \"every\": \"10ms\", "
+                                  "\"size\": \"30ms\"}" };
+    uint64_t bare = optest_state(&t, "@1 b,2\n!wm 100\n");
+    assert_true(optest_state(&t, "@1 a,1e300\n@2 a,1\n@3 a,-1e300\n@25 c,7\n!wm 100\n") == bare);
+    assert_true(optest_state(&t, "@1 a,1e300\n@2 a,1\n@85 c,7\n!wm 100\n") ==
+                optest_state(&t, "@85 c,7\n!wm 100\n"));
+    assert_true(optest_state(&t, "@85 c,7\n!wm 100\n") != bare); /* its last window is open */
+}
+/* More aggregates, or more of what they need, than a record holds. */
+static void too_many_aggregates(void **state) {
+    (void)state;
+    struct optest t = { .op = "window_aggregate", .in = "x:f64" };
+    for (int wide = 0; wide < 2; wide++) {
+        struct sbuf config = { 0 };
+        sbuf_adds(&config, "{\"every\": \"1s\", \"aggregate\": {\"a\": \"count()\"");
+        for (int i = 0; i < (wide ? 64 : 30); i++)
+            sbuf_printf(&config, ", \"a%d\": \"%s(x + %d)\"", i, wide ? "count" : "stddev", i);
+        sbuf_adds(&config, "}}");
+        t.config = sbuf_str(&config);
+        char *e = optest_errors(&t);
+        if (!strstr(e, wide ? "more than 64 aggregates" : "keep more than 64 values a group"))
+            fail_msg("%s", e);
+        free(e);
+        sbuf_free(&config);
+    }
+}
 /* Groups that are gone are forgotten: memory follows what is open. */
 static void index_forgets(void **state) {
     (void)state;
@@ -437,6 +469,8 @@ int main(void) {
         cmocka_unit_test(submit_errors),
         cmocka_unit_test(late_groups),
         cmocka_unit_test(zeros),
+        cmocka_unit_test(fired_state_is_gone),
+        cmocka_unit_test(too_many_aggregates),
         cmocka_unit_test(group_keys),
         cmocka_unit_test(index_forgets),
         cmocka_unit_test(equals_recomputation),
