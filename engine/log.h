@@ -77,7 +77,7 @@ struct log_topic_conf {
 struct log_topic_info {
     char name[LOG_NAME_MAX + 1];
     struct log_topic_conf conf;
-    uint64_t id; /* never used again: tells it from an earlier topic of its name */
+    uint64_t id;        /* never used again: tells it from an earlier topic of its name */
     int64_t begin, end; /* partition 0; committed. Others: log_topic_ends */
     int64_t bytes;
 };
@@ -136,8 +136,8 @@ int log_epoch_append(struct log_epoch *ep, const char *topic, uint32_t partition
  * each key is what log_state_each finds after a restart. Positions, plan and counters are state. */
 int log_epoch_state(struct log_epoch *ep, const void *key, uint32_t klen, const void *value,
                     uint32_t vlen);
-/* As log_epoch_state for a value of 8 bytes or more, the first 8 of which become the offset (i64) of
- * the first record of the append before this call. ERR_INPUT also when there was none. A driver
+/* As log_epoch_state for a value of 8 bytes or more, the first 8 of which become the offset (i64)
+ * of the first record of the append before this call. ERR_INPUT also when there was none. A driver
  * that learns offsets from its broker sends the rows first and the state when they are known. */
 int log_epoch_state_offset(struct log_epoch *ep, const void *key, uint32_t klen, const void *value,
                            uint32_t vlen);
