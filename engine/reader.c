@@ -342,13 +342,14 @@ int reader_seek(struct log_reader *lr, int64_t offset, struct err *e) {
 static int lost(const struct reader *r, int64_t base, int64_t at, int64_t resume, const char *what,
                 int64_t *offset, struct err *e) {
     const struct part *p = r->part;
+    char path[FILES_PATH_MAX] = "";
     *offset = resume;
+    segment_path(p, base, path);
     int rc = err_set(e, ERR_SYSTEM,
-                     "topic %s: %s; offsets %" PRId64 " to %" PRId64 " are lost, %" PRId64
-                     " is the next that can be read",
-                     p->topic->name, what, r->offset, resume - 1, resume);
-    char path[FILES_PATH_MAX];
-    if (e && segment_path(p, base, path) == 0) {
+                     "topic %s: %s at byte %" PRId64 " of %.400s; offsets %" PRId64 " to %" PRId64
+                     " are lost, %" PRId64 " is the next that can be read",
+                     p->topic->name, what, at, path, r->offset, resume - 1, resume);
+    if (e) {
         snprintf(e->file, sizeof e->file, "%.255s", path);
         e->offset = (long)at;
     }

@@ -180,6 +180,7 @@ static int64_t read_over_damage(struct log *log, int *reports) {
             assert_int_equal(n, ERR_SYSTEM);
             assert_non_null(strstr(e.file, ".seg"));
             assert_non_null(strstr(e.text, "lost"));
+            assert_non_null(strstr(e.text, e.file)); /* where only the text is shown, too */
             assert_true(offset > at);
             lost += offset - at;
             ++*reports;
