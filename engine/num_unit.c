@@ -151,7 +151,7 @@ int time_write(char *out, int64_t ms) {
 /* ---- durations and sizes ---- */
 
 const struct unit duration_units[] = { { "ms", 1 },      { "s", 1000 },     { "m", 60000 },
-                                              { "h", 3600000 }, { "d", 86400000 }, { NULL, 0 } };
+                                       { "h", 3600000 }, { "d", 86400000 }, { NULL, 0 } };
 const struct unit size_units[] = {
     { "", 1 },
     { "B", 1 },
