@@ -8,6 +8,7 @@
 #ifndef BRAID_LOG_H
 #define BRAID_LOG_H
 #include "engine/err.h"
+#include "engine/log_rows.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -17,21 +18,8 @@ enum {
     LOG_NAME_MAX = 249,          /* topic: [A-Za-z0-9._-]+ as in Kafka */
     LOG_BUF_BYTES = 1 << 20,     /* a payload is closed beyond this */
     LOG_EPOCH_BYTES = 256 << 20, /* an epoch holds at most this much: ERR_INPUT beyond */
-    LOG_PARTITIONS_MAX = 4096,   /* of a topic */
     LOG_KEY_MAX = 65536,         /* bytes of a state key */
     LOG_KEY_RESERVED = 0xff      /* state keys that start with it belong to the driver */
-};
-#define LOG_NULL 0x80000000u /* set in an end: this value or key is null (a tombstone) */
-
-/* A columnar run of records. Value i is values[end(i-1) .. end(i)), ends without LOG_NULL. */
-struct log_rows {
-    uint32_t n;
-    const uint32_t *value_end;
-    const char *values;
-    const uint32_t *key_end; /* NULL: no keys */
-    const char *keys;
-    const int64_t *times; /* ms; NULL: all have `time` */
-    int64_t time;
 };
 
 /* A payload under construction, then immutable and counted, so that twenty sinks of the same rows

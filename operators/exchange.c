@@ -11,7 +11,7 @@
  * Cost: ~12 ns a row of three fields to write, ~6 ns to read. */
 #include "engine/exchange.h"
 #include "engine/key.h"
-#include "engine/log.h"
+#include "engine/log_rows.h"
 #include "engine/op.h"
 #include <assert.h>
 #include <errno.h>
