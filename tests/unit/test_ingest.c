@@ -461,7 +461,7 @@ struct maker {
     struct log *log;
     int number;
     atomic_bool *stop;
-    int64_t last; /* number of the last post that was acknowledged */
+    _Atomic int64_t last; /* number of the last post that was acknowledged */
 };
 
 /* Posts each number twice, making the topic anew whenever it is gone. */
@@ -559,7 +559,9 @@ static void test_delete_under_posts(void **state) {
         assert_int_equal(pthread_create(&busy[i], NULL, spin, &stop), 0);
     assert_int_equal(pthread_create(&deleter, NULL, delete_slowly, &d), 0);
     pthread_join(deleter, NULL);
-    usleep(20000);
+    for (int i = 0; i < THREADS; i++) /* each has posted to the topic that stays */
+        for (int64_t was = m[i].last; m[i].last < was + 2;)
+            usleep(1000);
     stop = true;
     for (int i = 0; i < 4; i++)
         pthread_join(busy[i], NULL);
@@ -570,12 +572,11 @@ static void test_delete_under_posts(void **state) {
     log_close(log);
     log = scratch_log();
     assert_int_equal(ingest_open(&in, log, 0, NULL), 0);
-    for (int i = 0; i < THREADS; i++) /* the last post of each is known after a restart */
-        if (m[i].last > 0) {
-            char name[16];
-            snprintf(name, sizeof name, "p%d", i);
-            assert_true(post(in, name, m[i].last, 1).duplicate);
-        }
+    for (int i = 0; i < THREADS; i++) { /* the last post of each is known after a restart */
+        char name[16];
+        snprintf(name, sizeof name, "p%d", i);
+        assert_true(post(in, name, m[i].last, 1).duplicate);
+    }
     ingest_close(in);
     log_close(log);
 }
