@@ -9,5 +9,6 @@
 struct exchange_config { /* of all three stages */
     int64_t groups;      /* partitions of the topic; 1: everything comes together */
     int64_t producers;   /* partitions that feed it */
+    int64_t producer;    /* exchange_read: rows of this one only; -1: of all */
 };
 #endif

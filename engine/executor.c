@@ -1,5 +1,5 @@
 #include "engine/clock.h"
-#include "engine/lane.h"
+#include "engine/change.h"
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -270,15 +270,6 @@ static void epoch_committed(struct executor *x) {
     }
 }
 
-static void change_drain(struct executor *x, const struct executor_change *c) {
-    struct arena a = { 0 };
-    for (uint32_t i = 0; i < x->lanes.nshards; i++) {
-        struct change ch = shard_change(x->lanes.shard[i], &c->change, &a);
-        exec_drain(x->lanes.shard[i]->ex, &ch);
-    }
-    arena_free(&a);
-}
-
 /* Both open epochs are taken back; sources return to where the last commit left them. Changes stay
  * in the graph: their cuts make the second run give the same rows to the same readers. */
 static void epoch_abort(struct executor *x) {
@@ -305,7 +296,7 @@ static void epoch_abort(struct executor *x) {
     for (c = x->changes; c; c = next) { /* their records go into the next epoch again */
         next = c->next;
         if (c->change.drain)
-            change_drain(x, c);
+            change_drain(&x->lanes, &c->change);
         if (c->record)
             c->record(c->arg, x->lanes.shard[0]->ex, own_epoch(x));
         x->dirty = true;
@@ -354,69 +345,20 @@ static bool take_outcome(struct executor *x) {
 
 /* ---- commands ---- */
 
-static void change_undo_bind(struct shard *sh, const struct change *ch) {
-    for (int i = 0; i < ch->nadd; i++) {
-        struct task *t = exec_find(sh->ex, ch->add[i]->instance);
-        if (t)
-            ports_unbind(&sh->ports, t);
-    }
-}
-
-static int change_bind(struct shard *sh, const struct change *ch, bool restore, struct err *e) {
-    for (int i = 0; i < ch->nadd; i++) {
-        struct task *t = exec_find(sh->ex, ch->add[i]->instance);
-        int rc = ports_bind(&sh->ports, t, restore, e);
-        if (rc < 0)
-            return rc;
-    }
-    return 0;
-}
-
-/* On one shard: all of it or nothing. */
-static int shard_apply(struct shard *sh, const struct change *ch, struct err *e) {
-    int rc = exec_apply(sh->ex, ch, false, e);
-    if (rc == 0 && (rc = change_bind(sh, ch, false, e)) < 0) {
-        change_undo_bind(sh, ch);
-        exec_take_back(sh->ex, ch);
-    }
-    return rc;
-}
-
-static uint32_t change_parts(const struct change *ch) {
-    uint32_t n = 1;
-    for (int i = 0; i < ch->nadd; i++)
-        if (task_parts(ch->add[i]) > n)
-            n = task_parts(ch->add[i]);
-    return n;
-}
-
-static void change_apply(struct executor *x, struct executor_change *c) {
+static void apply(struct executor *x, struct executor_change *c) {
     struct err e = ERR_INIT;
-    struct arena a = { 0 };
-    struct lanes *ls = &x->lanes;
-    lanes_grow(ls, change_parts(&c->change));
-    int rc = 0;
-    for (uint32_t i = 0; i < ls->nshards && rc == 0; i++) {
-        struct change ch = shard_change(ls->shard[i], &c->change, &a);
-        rc = shard_apply(ls->shard[i], &ch, &e);
-        for (uint32_t k = i; rc < 0 && k-- > 0;) {
-            ch = shard_change(ls->shard[k], &c->change, &a);
-            change_undo_bind(ls->shard[k], &ch);
-            exec_take_back(ls->shard[k]->ex, &ch);
-        }
-    }
-    arena_free(&a);
+    int rc = c->change.drain ? change_drainable(&x->lanes, &c->change, &e) : 0;
+    if (rc == 0)
+        rc = change_apply(&x->lanes, &c->change, &e);
     if (rc < 0) {
         c->done(c->arg, rc, &e);
         return;
     }
     c->next = NULL;
     changes_append(&x->changes, c);
-    for (uint32_t i = 0; i < ls->nshards; i++)
-        ports_cut(&ls->shard[i]->ports);
-    lanes_rouse(ls);
+    lanes_rouse(&x->lanes);
     if (c->record)
-        c->record(c->arg, ls->shard[0]->ex, own_epoch(x));
+        c->record(c->arg, x->lanes.shard[0]->ex, own_epoch(x));
     x->dirty = true;
 }
 
@@ -442,8 +384,13 @@ static bool take_changes(struct executor *x) {
     bool any = false;
     while (x->waiting && !change_must_wait(x)) {
         struct executor_change *c = x->waiting;
+        /* Rows on their way through exchanges are this side of the cut: they arrive first. */
+        if (c->change.drain && lanes_run_exchanges(&x->lanes)) {
+            x->dirty = true;
+            return true;
+        }
         x->waiting = c->next;
-        change_apply(x, c);
+        apply(x, c);
         any = true;
     }
     return any;

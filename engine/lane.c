@@ -105,7 +105,7 @@ static bool lane_pass(struct lane *l, size_t hold) {
     l->skip = 0;
     for (uint32_t i = l->no; i < ls->nshards; i += ls->n)
         for (struct port *p = ls->shard[i]->ports.first; p; p = p->next) {
-            if (!port_reads(p) || at++ < skip)
+            if (!port_reads(p) || (ls->exchanges && !port_exchange(p)) || at++ < skip)
                 continue;
             if (!source_tick(ls->shard[i], p, ls->redo))
                 continue;
@@ -196,6 +196,14 @@ bool lanes_run(struct lanes *ls, bool redo) {
     lanes_do(ls, lane_read, lane_wanted);
     for (uint32_t i = 0; i < ls->n; i++)
         read |= ls->lane[i].read;
+    return read;
+}
+
+bool lanes_run_exchanges(struct lanes *ls) {
+    lanes_rouse(ls);
+    ls->exchanges = true;
+    bool read = lanes_run(ls, false);
+    ls->exchanges = false;
     return read;
 }
 
@@ -324,29 +332,6 @@ void lanes_grow(struct lanes *ls, uint32_t n) {
         ls->shard[i] = sh;
     }
     ls->nshards = n;
-}
-
-struct change shard_change(const struct shard *sh, const struct change *ch, struct arena *a) {
-    struct change c = *ch;
-    if (sh->no == 0) /* every task runs there */
-        return c;
-    const struct task_def **add = ARENA_ARRAY(a, const struct task_def *, ch->nadd + 1);
-    const struct task_def **update = ARENA_ARRAY(a, const struct task_def *, ch->nupdate + 1);
-    uint64_t *remove = ARENA_ARRAY(a, uint64_t, ch->nremove + 1);
-    c.nadd = c.nremove = c.nupdate = 0;
-    for (int i = 0; i < ch->nadd; i++)
-        if (task_parts(ch->add[i]) > sh->no)
-            add[c.nadd++] = ch->add[i];
-    for (int i = 0; i < ch->nupdate; i++)
-        if (task_parts(ch->update[i]) > sh->no)
-            update[c.nupdate++] = ch->update[i];
-    for (int i = 0; i < ch->nremove; i++)
-        if (exec_find(sh->ex, ch->remove[i]))
-            remove[c.nremove++] = ch->remove[i];
-    c.add = add;
-    c.update = update;
-    c.remove = remove;
-    return c;
 }
 
 /* ---- life ---- */

@@ -52,7 +52,8 @@ struct lanes {
     _Atomic uint64_t appended; /* commits that brought rows to some topic */
     /* of the round: set by the executor before it begins */
     void (*work)(struct lane *l);
-    bool redo; /* an epoch runs again: on to the cut of every change in it, whatever waits */
+    bool exchanges; /* nothing else is read */
+    bool redo;      /* an epoch runs again: on to the cut of every change in it, whatever waits */
     state_sink *put;
     int64_t until_ns;
     uv_mutex_t mutex;
@@ -69,11 +70,11 @@ void lanes_free(struct lanes *ls);
 
 /* Shards 0..n-1 are there. Only when no epoch commits and the running one is empty. */
 void lanes_grow(struct lanes *ls, uint32_t n);
-/* The part of a change that concerns a shard; arrays from `a`. */
-struct change shard_change(const struct shard *sh, const struct change *ch, struct arena *a);
 
 /* One round: every source of every shard is read; true when a row was. */
 bool lanes_run(struct lanes *ls, bool redo);
+/* The same for the readers of exchanges alone. */
+bool lanes_run_exchanges(struct lanes *ls);
 /* All lanes look for rows in the next round. */
 void lanes_rouse(struct lanes *ls);
 bool lanes_behind(const struct lanes *ls); /* ports_behind of any shard */

@@ -258,7 +258,7 @@ void ports_unbind(struct ports *ps, struct task *t) {
             struct port *p = *pp;
             *pp = p->next;
             /* Partition 0 goes last (executor.c): nobody reads or writes it any more. */
-            if (p->kind == PORT_TOPIC && p->topic == p->internal && ps->partition == 0)
+            if (p->kind == PORT_TOPIC && port_exchange(p) && ps->partition == 0)
                 log_topic_delete(ps->log, p->topic, NULL);
             port_free(p);
             return;
@@ -347,7 +347,7 @@ int ports_sink(struct task *t, const struct batch *b, struct log_epoch *ep) {
         }
         return 0;
     }
-    if (p->topic == p->internal && p->kind == PORT_TOPIC)
+    if (port_exchange(p))
         return put_rows(p, b, -1, 1, ep);
     if (p->partitions > 1 && key > 0)
         return put_rows(p, b, key, -1, ep);

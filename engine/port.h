@@ -42,6 +42,9 @@ struct ports {
 static inline bool port_reads(const struct port *p) {
     return p->kind == PORT_SOURCE || p->kind == PORT_MAKER;
 }
+static inline bool port_exchange(const struct port *p) {
+    return p->topic == p->internal;
+}
 /* Binds a new task; nothing to do for inner tasks. ERR_NOTFOUND: its topic is gone. */
 int ports_bind(struct ports *ps, struct task *t, bool restore, struct err *e);
 void ports_unbind(struct ports *ps, struct task *t); /* also when it was not bound */

@@ -30,6 +30,13 @@ struct head {
 static const struct param exchange_params[] = {
     CONF(groups, "Key groups: partitions of the internal topic."),
     CONF(producers, "Partitions that feed it."),
+    { .name = "producer",
+      .type = PT_I64,
+      .offset = offsetof(struct exchange_config, producer),
+      .def = "-1",
+      .min = -1,
+      .max = LOG_PARTITIONS_MAX - 1,
+      .doc = "The partition whose rows are read; -1: all." },
     { .name = NULL },
 };
 
@@ -273,15 +280,15 @@ const struct op_desc op_exchange_append = {
 /* ---- reading ---- */
 
 struct reader_self {
-    struct state *state; /* u32 producer -> int64: its watermark */
-    int64_t *wm;         /* the same */
-    uint32_t producers;
+    struct state *state;       /* u32 producer -> int64: its watermark */
+    int64_t *wm;               /* the same */
+    uint32_t first, producers; /* whose rows it reads: first..producers-1 */
     int64_t min;
 };
 
 static int64_t reader_min(const struct reader_self *s) {
     int64_t min = TIME_MAX;
-    for (uint32_t i = 0; i < s->producers; i++)
+    for (uint32_t i = s->first; i < s->producers; i++)
         min = s->wm[i] < min ? s->wm[i] : min;
     return min;
 }
@@ -289,7 +296,7 @@ static int64_t reader_min(const struct reader_self *s) {
 static void reader_rebuild(void *self, struct op_ctx *c) {
     struct reader_self *s = self;
     (void)c;
-    for (uint32_t i = 0; i < s->producers; i++) {
+    for (uint32_t i = s->first; i < s->producers; i++) {
         const int64_t *v = state_find(s->state, &i, sizeof i, state_hash(&i, sizeof i));
         s->wm[i] = v ? *v : TIME_MIN;
     }
@@ -299,7 +306,8 @@ static void reader_rebuild(void *self, struct op_ctx *c) {
 static int reader_open(void *self, struct op_ctx *c, struct err *e) {
     struct reader_self *s = self;
     const struct exchange_config *conf = c->config;
-    s->producers = (uint32_t)conf->producers;
+    s->first = conf->producer < 0 ? 0 : (uint32_t)conf->producer;
+    s->producers = conf->producer < 0 ? (uint32_t)conf->producers : s->first + 1;
     s->wm = calloc(s->producers, sizeof *s->wm);
     s->state = op_state(c, 0, sizeof(int64_t));
     if (!s->wm)
@@ -408,7 +416,10 @@ static void reader_records(void *self, struct op_ctx *c, const struct log_rows *
         memcpy(&cut[k].h, cut[k].p, sizeof cut[k].h);
         start = rows->value_end[k] & ~LOG_NULL;
         uint32_t from = cut[k].h.producer;
-        if (from < s->producers && cut[k].h.wm > s->wm[from]) {
+        bool mine = from >= s->first && from < s->producers;
+        if (!mine)
+            cut[k].h.n = 0;
+        if (mine && cut[k].h.wm > s->wm[from]) {
             bool lowest = s->wm[from] == s->min;
             s->wm[from] = cut[k].h.wm;
             int64_t *v =

@@ -132,23 +132,22 @@ static const struct spec_task *face_parent(const struct spec *s, const struct sp
     return parent;
 }
 
-/* exchange -> exchange_append, exchange -> exchange_read before the task's own stages. */
+/* exchange -> exchange_append, exchange -> exchange_read before the task's own stages. An `ordered`
+ * input has a reader for each partition that feeds it: the task then merges streams of several
+ * origins, which is done in order of time (engine/align.c). */
 static void lower_exchange(struct lowering *l, struct spec_task *t, struct spec_input *in) {
-    static const char *const names[] = { "exchange", "exchange_append", "exchange_read" };
     int producers = l->s->tasks[in->from].spread.parts;
-    for (int k = 0; k < 3; k++) {
-        const struct op_desc *op = ops_find(names[k]);
-        if (!op) { /* a registry without exchanges has no topics of several partitions */
-            in->groups = 0;
-            return;
-        }
-        struct exchange_config *c = stage_of(l, names[k]);
+    in->readers = in->ordered ? producers : 1;
+    for (int k = 0; k < 2 + in->readers; k++) {
+        const char *name = k == 0 ? "exchange" : k == 1 ? "exchange_append" : "exchange_read";
+        struct exchange_config *c = stage_of(l, name);
         c->groups = in->groups;
         c->producers = producers;
+        c->producer = in->ordered && k > 1 ? k - 2 : -1;
         l->s->stages[l->s->nstages - 1].parts = k < 2 ? producers : in->groups;
     }
-    in->exchange = l->s->nstages - 1;
-    t->nexchanges += 3;
+    in->exchange = l->s->nstages - in->readers;
+    t->nexchanges += 2 + in->readers;
 }
 
 static void lower_task(struct lowering *l, int i) {
@@ -218,25 +217,29 @@ static void ports_of(struct spec_stage *st) {
     st->nout = count_words(st->out_name);
 }
 
-/* The stage's link to the parent becomes that of the exchange; its own goes to the reader. */
-static void link_exchange(struct lowering *l, const struct spec_input *in, struct stage_in *si) {
-    struct spec_stage *st = &l->s->stages[in->exchange - 2];
-    for (int k = 0; k < 3; k++) {
-        ports_of(&st[k]);
-        st[k].links = ARENA_NEW(l->a, struct stage_in);
-        st[k].nlinks = 1;
+/* The stage's link to the parent becomes that of the exchange; its own go to the readers. */
+static void link_exchange(struct lowering *l, const struct spec_input *in, struct spec_stage *st,
+                          struct stage_in *si) {
+    struct spec_stage *x = &l->s->stages[in->exchange - 2];
+    for (int k = 0; k < 2 + in->readers; k++) {
+        ports_of(&x[k]);
+        x[k].links = ARENA_NEW(l->a, struct stage_in);
+        *x[k].links = (struct stage_in){ .from = in->exchange - 2, .out_port = k > 1 };
+        x[k].nlinks = 1;
     }
-    *st[0].links = *si;
-    st[0].links->in_port = 0;
-    st[0].links->per_partition = false;
+    *x[0].links = *si;
+    x[0].links->in_port = 0;
+    x[0].links->per_partition = false;
     if (in->groups == 1) {
-        st[0].links->grouping = GROUP_NONE;
-        st[0].links->nby = 0;
+        x[0].links->grouping = GROUP_NONE;
+        x[0].links->nby = 0;
     }
-    *st[1].links = (struct stage_in){ .from = in->exchange - 2, .out_port = 0 };
-    *st[2].links = (struct stage_in){ .from = in->exchange - 2, .out_port = 1 };
-    si->from = in->exchange;
     si->out_port = 0;
+    for (int k = 0; k < in->readers; k++) {
+        struct stage_in *to = k ? &st->links[st->nlinks++] : si;
+        *to = *si;
+        to->from = in->exchange + k;
+    }
 }
 
 static bool link_input(struct lowering *l, struct spec_task *t, struct spec_stage *st,
@@ -265,7 +268,7 @@ static bool link_input(struct lowering *l, struct spec_task *t, struct spec_stag
                              .by = in->by,
                              .at = in->at };
     if (in->groups)
-        link_exchange(l, in, si);
+        link_exchange(l, in, st, si);
     return true;
 }
 
@@ -309,6 +312,8 @@ static void link_task(struct lowering *l, int i) {
         bool head = k == t->nexchanges;
         ports_of(st);
         int n = head ? t->ninputs : 1;
+        for (int j = 0; head && j < t->ninputs; j++)
+            n += t->inputs[j].groups ? t->inputs[j].readers - 1 : 0;
         st->links = ARENA_ARRAY(l->a, struct stage_in, n ? n : 1);
         if (!head) { /* the chain inside a face */
             int out = out_index(l, st - 1, "out");

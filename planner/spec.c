@@ -464,6 +464,8 @@ static int read_input(struct parser *p, int self, int k, const struct jnode *n) 
             rc = json_error(p->es, &s->doc, n, false, "the input has no \"from\"");
         to = get(n, "to");
         const struct jnode *g = member(p, n, &spec_input_keys[INPUT_GROUPING], &rc);
+        const struct jnode *o = member(p, n, &spec_input_keys[INPUT_ORDERED], &rc);
+        in->ordered = o && o->b;
         if ((by = get(n, "by")))
             rc |= read_by(p, in, by);
         if (g && by)

@@ -35,7 +35,7 @@ struct spec_key {
 /* Of a file, of a task, and of an input in object form; each ends with a NULL name. */
 enum { TOP_BRAID, TOP_NAME, TOP_DESCRIPTION, TOP_TENANT, TOP_HISTORY, TOP_TASKS };
 enum { TASK_ID, TASK_TYPE, TASK_CONFIG, TASK_INPUTS, TASK_PER_PARTITION, TASK_LABEL };
-enum { INPUT_FROM, INPUT_TO, INPUT_BY, INPUT_GROUPING };
+enum { INPUT_FROM, INPUT_TO, INPUT_BY, INPUT_GROUPING, INPUT_ORDERED };
 extern const struct spec_key spec_top_keys[], spec_task_keys[], spec_input_keys[];
 
 /* What the outside gives. Any callback may be NULL: then its use in a file is an error. */
@@ -56,8 +56,10 @@ struct spec_input {
     enum grouping grouping;
     int nby;
     const char **by;
+    bool ordered;
     int groups;   /* > 0: through an exchange of so many key groups (spread.h) */
-    int exchange; /* then: its reader's stage */
+    int exchange; /* then: the stage of its first reader */
+    int readers;  /* and how many there are: `ordered` has one for each partition that feeds it */
     const struct jnode *at;
 };
 /* How the rows of a stream lie: on partitions 0..parts-1, equal values of the key fields together.

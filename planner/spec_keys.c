@@ -80,5 +80,11 @@ const struct spec_key spec_input_keys[] = {
                          .type = J_STR,
                          .words = grouping_words,
                          .doc = "Instead of `by`." },
+    [INPUT_ORDERED] = { .name = "ordered",
+                        .type = J_BOOL,
+                        .doc =
+                            "When rows of several partitions come together: in order of event "
+                            "time, then partition, the same in every run. Rows wait until no "
+                            "partition can bring an earlier one. Default: false, as they come." },
     { .name = NULL },
 };
