@@ -175,8 +175,8 @@ test-run: ## the same without installing
 RUNNER = tests/run --build $(BUILD) --jobs $(JOBS) --timeout $(TEST_TIMEOUT) --scale $(TEST_SCALE)
 unit: $(TEST_BIN) ## the unit tests alone, as they are built now
 	@$(RUNNER) $(TEST_BIN:%=unit:%)
-test-locale: $(TEST_BIN) $(BUILD)/locale/de_DE.UTF-8 ## the unit tests under de_DE.UTF-8 and Asia/Kathmandu
-	@$(RUNNER) $(TEST_BIN:%=locale:%)
+test-locale: all $(TEST_BIN) $(BUILD)/locale/de_DE.UTF-8 ## unit and end-to-end tests under de_DE.UTF-8 and Asia/Kathmandu
+	@$(RUNNER) $(TEST_BIN:%=locale:%) $(patsubst %,locale-script:%,$(wildcard tests/e2e/test_*))
 test-san: ## the unit tests and fuzz corpora under all sanitizers with all iterations
 	@$(MAKE) -s -j$(JOBS) SANITIZER=address,undefined $(names:%=$(SAN)/%)
 	@$(if $(THREAD_TESTS),$(MAKE) -s -j$(JOBS) SANITIZER=thread $(THREAD_TESTS:%=$(TSAN)/tests/%))
