@@ -1,5 +1,5 @@
-#include "engine/clock.h"
 #include "engine/change.h"
+#include "engine/clock.h"
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
