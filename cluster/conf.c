@@ -1,4 +1,5 @@
 #include "cluster/conf.h"
+#include "engine/executor.h"
 #include "engine/json.h"
 #include "engine/num.h"
 #include <errno.h>
@@ -29,6 +30,14 @@ const struct conf_setting conf_settings[CONF_KEYS] = {
                           .words = durability_words,
                           .value = "process|power",
                           .help = "What a commit survives: kill -9, or also a power loss." },
+    [CONF_EXECUTORS] = { .name = "executors",
+                         .type = CONF_INTEGER,
+                         .roles = CONF_SERVER,
+                         .def = "0",
+                         .min = 0,
+                         .max = EXECUTOR_LANES_MAX,
+                         .value = "N",
+                         .help = "Threads that share the partitions of dataflows; 0: one a core." },
     [CONF_LISTEN] = { .name = "listen",
                       .roles = CONF_SERVER,
                       .def = "127.0.0.1:7070",

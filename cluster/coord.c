@@ -6,6 +6,7 @@
 #include "engine/clock.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -297,6 +298,13 @@ static void locks_init(struct coord *c) {
     pthread_condattr_destroy(&attr);
 }
 
+/* Those that this process may use. */
+static uint32_t cores(void) {
+    cpu_set_t set;
+    int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    return n < 1 ? 1 : n > EXECUTOR_LANES_MAX ? EXECUTOR_LANES_MAX : (uint32_t)n;
+}
+
 static int open_parts(struct coord *c, struct err *e) {
     struct log_conf lc = { .dir = c->dir,
                            .durability = c->conf.durability,
@@ -311,6 +319,7 @@ static int open_parts(struct coord *c, struct err *e) {
         note = *e;
     snprintf(out_dir, sizeof out_dir, "%s/out", c->dir);
     struct executor_conf xc = { .log = c->log,
+                                .lanes = c->conf.executors ? c->conf.executors : cores(),
                                 .out_dir = strdup(out_dir),
                                 .files = c->conf.files,
                                 .sync_files = c->conf.durability == LOG_POWER };

@@ -23,6 +23,7 @@ struct coord_conf {
     enum log_durability durability;
     int64_t segment_bytes;         /* 0: the log's default */
     int64_t producers;             /* 0: 65536; see ingest.h */
+    uint32_t executors;            /* threads for partitions; 0: one a core */
     const struct log_files *files; /* NULL: the real ones */
     bool threadless;               /* tests: the caller drives the executor itself */
 };

@@ -17,7 +17,8 @@ enum { BLOCK_BYTES = 64 << 10, READ_ROWS = 1024 };
 
 struct tail {
     struct http *http;
-    struct log_reader *reader;
+    struct log_reader **reader; /* of partitions first..first+n-1 */
+    uint32_t first, n, turn;
     struct log_watch *watch;
     int wake_fd, socket;
     bool follow, json;
@@ -39,8 +40,9 @@ static void tail_free(void *arg) {
     struct tail *t = arg;
     if (t->watch)
         log_unwatch(coord_log(t->http->coord), t->watch);
-    if (t->reader)
-        log_reader_close(t->reader);
+    for (uint32_t i = 0; i < t->n; i++)
+        log_reader_close(t->reader[i]);
+    free(t->reader);
     if (t->wake_fd >= 0)
         close(t->wake_fd);
     http_reader_end(t->http);
@@ -65,7 +67,8 @@ static void add_record(struct tail *t) {
     if (!t->json) {
         sbuf_add(&t->text, value ? value : "", value ? len : 0);
     } else {
-        sbuf_printf(&t->text, "{\"offset\":%lld,\"time\":%lld,", (long long)t->offset + i,
+        sbuf_printf(&t->text, "{\"partition\":%u,\"offset\":%lld,\"time\":%lld,",
+                    t->first + t->turn, (long long)t->offset + i,
                     (long long)(w->times ? w->times[i] : w->time));
         text_bytes(&t->text, "key", key, klen);
         sbuf_adds(&t->text, ",");
@@ -81,7 +84,11 @@ static int fill(struct tail *t) {
     t->text.len = t->text_at = 0;
     if (t->at == t->rows.n) {
         uint32_t max = t->left < READ_ROWS ? (uint32_t)t->left : READ_ROWS;
-        int n = log_read(t->reader, max, &t->rows, &t->offset, &e);
+        int n = 0;
+        for (uint32_t i = 0; i < t->n && n == 0; i++) { /* the partitions take turns */
+            t->turn = (t->turn + 1) % t->n;
+            n = log_read(t->reader[t->turn], max, &t->rows, &t->offset, &e);
+        }
         if (n <= 0) {
             t->rows.n = t->at = 0;
             return n;
@@ -130,54 +137,84 @@ static ssize_t on_read(void *arg, uint64_t pos, char *buf, size_t max) {
 
 /* ---- the request ---- */
 
-static int read_from(struct request *r, const struct log_topic_info *info, bool follow,
-                     int64_t *from, struct err *e) {
-    const char *s = http_arg(r, "from");
-    if (!s)
-        s = follow ? "latest" : "earliest";
+/* A place in one partition. */
+static int read_from(const char *s, int64_t begin, int64_t end, int64_t *from, struct err *e) {
     if (strcmp(s, "earliest") == 0 || strcmp(s, "latest") == 0) {
-        *from = *s == 'e' ? info->begin : info->end;
+        *from = *s == 'e' ? begin : end;
         return 0;
     }
     if (num_i64_whole(s, s + strlen(s), from) < 0)
         return err_set(e, ERR_INPUT, "'from' must be an offset, earliest or latest, not '%.60s'",
                        s);
-    if (*from < info->begin)
+    if (*from < begin)
         return err_set(e, ERR_NOTFOUND, "offset %lld is gone: the topic begins at %lld",
-                       (long long)*from, (long long)info->begin);
-    if (*from > info->end)
+                       (long long)*from, (long long)begin);
+    if (*from > end)
         return err_set(e, ERR_INPUT, "offset %lld is beyond the end, %lld", (long long)*from,
-                       (long long)info->end);
+                       (long long)end);
     return 0;
 }
 
-static int read_request(struct request *r, struct tail *t, int64_t *from, struct err *e) {
+static int read_request(struct request *r, struct tail *t, int64_t *max, struct err *e) {
     struct log_topic_info info;
     const char *format = http_arg(r, "format");
-    int64_t partition, max;
+    int64_t partition;
     int rc = log_topic_info(coord_log(r->coord), r->param[0], &info, e);
     if (rc == 0)
-        rc = http_arg_int(r, "partition", 0, 0, info.conf.partitions - 1, &partition, e);
+        rc = http_arg_int(r, "partition", -1, 0, info.conf.partitions - 1, &partition, e);
     if (rc == 0)
         rc = http_arg_bool(r, "follow", &t->follow, e);
     if (rc == 0)
-        rc = http_arg_int(r, "max", INT64_MAX, 0, INT64_MAX, &max, e);
-    if (rc == 0)
-        rc = read_from(r, &info, t->follow, from, e);
+        rc = http_arg_int(r, "max", INT64_MAX, 0, INT64_MAX, max, e);
     if (rc < 0)
         return rc;
     t->json = !format || strcmp(format, "json") == 0;
     if (!t->json && strcmp(format, "raw") != 0)
         return err_set(e, ERR_INPUT, "'format' must be json or raw, not '%.60s'", format);
-    t->left = t->follow || info.end - *from > max ? max : info.end - *from;
+    t->first = partition < 0 ? 0 : (uint32_t)partition;
+    t->n = partition < 0 ? info.conf.partitions : 1;
+    const char *from = http_arg(r, "from");
+    if (t->n > 1 && from && *from >= '0' && *from <= '9')
+        return err_set(e, ERR_INPUT,
+                       "an offset is a place in one partition: give 'partition' (0 to %u), too",
+                       t->n - 1);
     return 0;
 }
 
+static int readers_open(struct request *r, struct tail *t, int64_t max, struct err *e) {
+    const char *s = http_arg(r, "from");
+    int64_t begin, end, from, there = 0;
+    uint32_t n = t->n;
+    int rc = 0;
+    t->reader = calloc(n, sizeof(struct log_reader *));
+    if (!t->reader)
+        abort();
+    if (!s)
+        s = t->follow ? "latest" : "earliest";
+    for (t->n = 0; t->n < n && rc == 0;) {
+        uint32_t p = t->first + t->n;
+        rc = log_topic_ends(coord_log(r->coord), r->param[0], p, &begin, &end, e);
+        if (rc == 0)
+            rc = read_from(s, begin, end, &from, e);
+        if (rc == 0)
+            rc = log_reader_open(coord_log(r->coord), r->param[0], p, from, &t->reader[t->n], e);
+        if (rc == 0) {
+            t->n++;
+            there += end - from;
+        }
+    }
+    t->left = t->follow || there > max ? max : there;
+    return rc;
+}
+
 static int tail_open(struct request *r, struct tail *t, struct err *e) {
-    int64_t from;
-    int rc = read_request(r, t, &from, e);
-    if (rc == 0)
-        rc = log_reader_open(coord_log(r->coord), r->param[0], 0, from, &t->reader, e);
+    int64_t max;
+    int rc = read_request(r, t, &max, e);
+    if (rc < 0) {
+        t->n = 0;
+        return rc;
+    }
+    rc = readers_open(r, t, max, e);
     if (rc < 0 || !t->follow)
         return rc;
     t->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

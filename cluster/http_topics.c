@@ -16,9 +16,9 @@ int http_topics(struct request *r) {
 }
 
 /* {"retention_bytes":N}; an empty body keeps everything. */
-static int read_topic(struct request *r, int64_t *retention, struct errs *es) {
+static int read_topic(struct request *r, struct log_topic_conf *tc, struct errs *es) {
     struct json_doc doc = { 0 };
-    *retention = -1;
+    *tc = (struct log_topic_conf){ .partitions = 1, .retention_bytes = -1 };
     if (r->body.len == 0)
         return 0;
     int rc = json_parse(&doc, "body", r->body.p, r->body.len, &r->arena, es);
@@ -27,14 +27,21 @@ static int read_topic(struct request *r, int64_t *retention, struct errs *es) {
     if (doc.root->type != J_OBJ)
         return json_error(es, &doc, doc.root, false, "the body must be an object");
     for (const struct jnode *c = doc.root->n ? doc.root->child : NULL; c; c = c->next) {
-        if (strcmp(c->key, "retention_bytes") != 0)
-            rc = json_error(es, &doc, c, true, "unknown key '%.60s'; a topic has 'retention_bytes'",
+        bool partitions = strcmp(c->key, "partitions") == 0;
+        if (!partitions && strcmp(c->key, "retention_bytes") != 0)
+            rc = json_error(es, &doc, c, true,
+                            "unknown key '%.60s'; a topic has 'partitions' and 'retention_bytes'",
                             c->key);
+        else if (partitions && (c->type != J_INT || c->i < 1 || c->i > LOG_PARTITIONS_MAX))
+            rc = json_error(es, &doc, c, false, "'partitions' must be a number of 1 to %d",
+                            LOG_PARTITIONS_MAX);
+        else if (partitions)
+            tc->partitions = (uint32_t)c->i;
         else if (c->type != J_INT || c->i < -1)
             rc = json_error(es, &doc, c, false,
                             "'retention_bytes' must be a number of bytes, or -1 to keep all");
         else
-            *retention = c->i;
+            tc->retention_bytes = c->i;
     }
     return rc;
 }
@@ -42,8 +49,8 @@ static int read_topic(struct request *r, int64_t *retention, struct errs *es) {
 int http_topic_put(struct request *r) {
     struct errs es = { 0 };
     struct err e = ERR_INIT;
-    struct log_topic_conf tc = { .partitions = 1 };
-    int rc = read_topic(r, &tc.retention_bytes, &es), status = 201;
+    struct log_topic_conf tc;
+    int rc = read_topic(r, &tc, &es), status = 201;
     if (rc < 0) {
         status = http_errors(r, &es);
         errs_free(&es);
@@ -55,8 +62,8 @@ int http_topic_put(struct request *r) {
         rc = log_topic_create(coord_log(r->coord), r->param[0], &tc, &e);
     if (rc < 0)
         return http_error(r, &e);
-    sbuf_printf(&r->out, "{\"name\":\"%s\",\"retention_bytes\":%lld}", r->param[0],
-                (long long)tc.retention_bytes);
+    sbuf_printf(&r->out, "{\"name\":\"%s\",\"partitions\":%u,\"retention_bytes\":%lld}",
+                r->param[0], tc.partitions, (long long)tc.retention_bytes);
     return status;
 }
 
@@ -78,7 +85,7 @@ int http_topic_delete(struct request *r) {
 
 struct post {
     const char *topic, *producer;
-    int64_t seq;
+    int64_t seq, partition;
     bool create;
 };
 
@@ -95,6 +102,8 @@ static int read_post(struct request *r, struct post *p, struct err *e) {
     if (!p->producer != !seq)
         return err_set(e, ERR_INPUT, "'producer' and 'seq' belong together");
     int rc = http_arg_int(r, "seq", 0, 0, INT64_MAX, &p->seq, e);
+    if (rc == 0)
+        rc = http_arg_int(r, "partition", INGEST_ANY, 0, LOG_PARTITIONS_MAX - 1, &p->partition, e);
     return rc < 0 ? rc : http_arg_bool(r, "create", &p->create, e);
 }
 
@@ -145,11 +154,13 @@ int http_post_records(struct request *r) {
     if (rc == 0)
         rc = open_topic(r, &p, &e);
     if (rc == 0)
-        rc = ingest_post(coord_ingest(r->coord), p.topic, p.producer, p.seq, &rows, &a, &e);
+        rc = ingest_post(coord_ingest(r->coord), p.topic, p.partition, p.producer, p.seq, &rows, &a,
+                         &e);
     ingest_rows_free(&rows);
     if (rc < 0)
         return http_error(r, &e);
-    sbuf_printf(&r->out, "{\"offset\":%lld,\"count\":%lld,\"duplicate\":%s}", (long long)a.offset,
-                (long long)a.count, a.duplicate ? "true" : "false");
+    sbuf_printf(&r->out, "{\"partition\":%u,\"offset\":%lld,\"count\":%lld,\"duplicate\":%s}",
+                a.partition, (long long)a.offset, (long long)a.count,
+                a.duplicate ? "true" : "false");
     return 200;
 }

@@ -1,5 +1,6 @@
 #include "cluster/ingest.h"
 #include "engine/clock.h"
+#include "engine/key.h"
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -27,6 +28,7 @@ struct producer {
 struct ingest {
     struct log *log;
     int64_t max;
+    uint32_t turn;           /* atomic: of posts that name neither producer nor partition */
     pthread_rwlock_t topics; /* posts read; who deletes a topic writes */
     pthread_mutex_t mutex;
     pthread_cond_t cond; /* some producer is no longer busy */
@@ -278,15 +280,17 @@ static void put_last_post(struct log_epoch *ep, const struct producer *p, int64_
 }
 
 /* Appends and commits; with a producer its new state goes along. */
-static int commit(struct ingest *in, const char *topic, const struct producer *p, int64_t seq,
-                  const struct producer *gone, const struct ingest_rows *rows, int64_t *first,
-                  struct err *e) {
+static int commit(struct ingest *in, const char *topic, uint32_t partition,
+                  const struct producer *p, int64_t seq, const struct producer *gone,
+                  const struct ingest_rows *rows, int64_t *first, struct err *e) {
     struct log_epoch *ep = log_epoch_begin(in->log);
     struct log_topic_info info;
     int64_t now = clock_wall_ms(), offset[INGEST_BUFS_MAX];
     int rc = log_topic_info(in->log, topic, &info, e);
+    if (rc == 0)
+        rc = log_topic_ends(in->log, topic, partition, &info.begin, &info.end, e);
     for (int i = 0; i < rows->nbufs && rc == 0; i++) {
-        if ((rc = log_epoch_append(ep, topic, 0, rows->buf[i], now, &offset[i])) < 0)
+        if ((rc = log_epoch_append(ep, topic, partition, rows->buf[i], now, &offset[i])) < 0)
             err_set(e, rc, "the records do not fit into one commit");
         if (rc == 0 && p && i == 0)
             put_last_post(ep, p, seq, &info, rows);
@@ -351,12 +355,15 @@ static bool repeated(const struct producer *p, int64_t seq, struct ingest_answer
     if (seq > p->seq)
         return false;
     bool last = seq == p->seq;
-    *a = (struct ingest_answer){ last ? p->offset : -1, last ? p->count : 0, true };
+    *a = (struct ingest_answer){ .offset = last ? p->offset : -1,
+                                 .count = last ? p->count : 0,
+                                 .duplicate = true };
     return true;
 }
 
-static int post_numbered(struct ingest *in, const char *topic, const char *producer, int64_t seq,
-                         const struct ingest_rows *rows, struct ingest_answer *a, struct err *e) {
+static int post_numbered(struct ingest *in, const char *topic, uint32_t partition,
+                         const char *producer, int64_t seq, const struct ingest_rows *rows,
+                         struct ingest_answer *a, struct err *e) {
     char key[KEY_MAX];
     uint32_t klen = make_key(key, topic, producer);
     pthread_mutex_lock(&in->mutex);
@@ -369,7 +376,7 @@ static int post_numbered(struct ingest *in, const char *topic, const char *produ
     struct producer *gone = evict(in, p);
     pthread_mutex_unlock(&in->mutex);
     *a = (struct ingest_answer){ .count = rows->n };
-    int rc = commit(in, topic, p, seq, gone, rows, &a->offset, e);
+    int rc = commit(in, topic, partition, p, seq, gone, rows, &a->offset, e);
     pthread_mutex_lock(&in->mutex);
     if (gone)
         evicted(in, gone, rc == 0);
@@ -386,23 +393,49 @@ static int post_numbered(struct ingest *in, const char *topic, const char *produ
     return rc;
 }
 
-static int post_plain(struct ingest *in, const char *topic, const struct ingest_rows *rows,
-                      struct ingest_answer *a, struct err *e) {
+static int post_plain(struct ingest *in, const char *topic, uint32_t partition,
+                      const struct ingest_rows *rows, struct ingest_answer *a, struct err *e) {
     *a = (struct ingest_answer){ .count = rows->n };
     if (rows->n == 0) { /* nothing to commit, but the topic must be there */
-        struct log_topic_info info;
-        int rc = log_topic_info(in->log, topic, &info, e);
-        a->offset = rc == 0 ? info.end : -1;
+        int64_t begin;
+        int rc = log_topic_ends(in->log, topic, partition, &begin, &a->offset, e);
+        a->offset = rc == 0 ? a->offset : -1;
         return rc;
     }
-    return commit(in, topic, NULL, 0, NULL, rows, &a->offset, e);
+    return commit(in, topic, partition, NULL, 0, NULL, rows, &a->offset, e);
 }
 
-int ingest_post(struct ingest *in, const char *topic, const char *producer, int64_t seq,
-                const struct ingest_rows *rows, struct ingest_answer *a, struct err *e) {
+static int choose(struct ingest *in, const char *topic, int64_t partition, const char *producer,
+                  uint32_t *out, struct err *e) {
+    struct log_topic_info info;
+    int rc = log_topic_info(in->log, topic, &info, e);
+    if (rc < 0)
+        return rc;
+    uint32_t n = info.conf.partitions;
+    if (partition >= n)
+        return err_set(e, ERR_NOTFOUND, "topic %s has %u partitions: there is no partition %lld",
+                       topic, n, (long long)partition);
+    struct span name = { .p = producer, .len = producer ? (uint32_t)strlen(producer) : 0 };
+    if (partition >= 0)
+        *out = (uint32_t)partition;
+    else if (n == 1)
+        *out = 0;
+    else
+        *out = producer ? key_partition(name, n)
+                        : __atomic_fetch_add(&in->turn, 1, __ATOMIC_RELAXED) % n;
+    return 0;
+}
+
+int ingest_post(struct ingest *in, const char *topic, int64_t partition, const char *producer,
+                int64_t seq, const struct ingest_rows *rows, struct ingest_answer *a,
+                struct err *e) {
+    uint32_t to = 0;
     pthread_rwlock_rdlock(&in->topics);
-    int rc = producer ? post_numbered(in, topic, producer, seq, rows, a, e)
-                      : post_plain(in, topic, rows, a, e);
+    int rc = choose(in, topic, partition, producer, &to, e);
+    if (rc == 0)
+        rc = producer ? post_numbered(in, topic, to, producer, seq, rows, a, e)
+                      : post_plain(in, topic, to, rows, a, e);
+    a->partition = to;
     pthread_rwlock_unlock(&in->topics);
     return rc;
 }

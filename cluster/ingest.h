@@ -29,16 +29,19 @@ struct ingest;
 int ingest_open(struct ingest **in, struct log *log, int64_t producers, struct err *e);
 void ingest_close(struct ingest *in); /* NULL is fine */
 
+enum { INGEST_ANY = -1 }; /* partition: that of the producer's name; without one they take turns */
 struct ingest_answer {
+    uint32_t partition;
     int64_t offset; /* of the first record; -1: a duplicate from before the last post */
     int64_t count;
     bool duplicate;
 };
 bool ingest_producer_valid(const char *name);
 /* Appends and returns when the commit is durable. `producer` NULL: without numbering. ERR_NOTFOUND
- * topic; ERR_SYSTEM, retriable when nothing was appended for sure. */
-int ingest_post(struct ingest *in, const char *topic, const char *producer, int64_t seq,
-                const struct ingest_rows *rows, struct ingest_answer *a, struct err *e);
+ * topic or partition; ERR_SYSTEM, retriable when nothing was appended for sure. */
+int ingest_post(struct ingest *in, const char *topic, int64_t partition, const char *producer,
+                int64_t seq, const struct ingest_rows *rows, struct ingest_answer *a,
+                struct err *e);
 /* Deletes the topic; a new one of its name knows none of its producers. No post is under way
  * meanwhile: what a post was told is committed has been committed to the old topic. With `if_empty`
  * a topic that has had records stays, which is no error. Commits. ERR_NOTFOUND. */

@@ -6,7 +6,7 @@
 struct taking {
     struct stats *st;
     struct executor *x;
-    bool visited;
+    int partitions; /* visited */
 };
 
 static struct stat_entry *add(struct stats *st) {
@@ -37,9 +37,44 @@ static void take_task(void *arg, struct task *t) {
         en->error = arena_strdup(&st->arena, e->text);
 }
 
+/* What the same task has counted on another partition. */
+static void fold(struct stat_entry *a, const struct stat_entry *b) {
+    uint64_t *to = (uint64_t *)&a->s.counts;
+    const uint64_t *from = (const uint64_t *)&b->s.counts;
+    for (size_t i = 0; i < sizeof a->s.counts / sizeof *to; i++)
+        to[i] += from[i];
+    a->s.batches += b->s.batches;
+    a->s.ns += b->s.ns;
+    a->s.state_keys += b->s.state_keys;
+    a->s.state_bytes += b->s.state_bytes;
+    a->s.held_bytes += b->s.held_bytes;
+    a->s.wm = b->s.wm < a->s.wm ? b->s.wm : a->s.wm;
+    a->s.held_for = a->s.held_for ? a->s.held_for : b->s.held_for;
+    a->error = a->error ? a->error : b->error;
+    a->position += b->position < 0 ? 0 : b->position;
+}
+
+static int by_instance(const void *a, const void *b) {
+    const struct stat_entry *x = a, *y = b;
+    return (x->instance > y->instance) - (x->instance < y->instance);
+}
+
+/* One entry a task, also when it runs on several partitions. */
+static void fold_all(struct stats *st) {
+    uint32_t n = 0;
+    if (st->n)
+        qsort(st->v, st->n, sizeof *st->v, by_instance);
+    for (uint32_t i = 0; i < st->n; i++)
+        if (n && st->v[n - 1].instance == st->v[i].instance)
+            fold(&st->v[n - 1], &st->v[i]);
+        else
+            st->v[n++] = st->v[i];
+    st->n = n;
+}
+
 static void take(void *arg, struct exec *ex) {
     struct taking *k = arg;
-    k->visited = true;
+    k->partitions++;
     exec_each(ex, take_task, k);
 }
 
@@ -128,8 +163,10 @@ struct stats *stats_get(struct coord *c) {
     if (!st)
         abort();
     st->refs = 2; /* the caller's and the kept one */
-    struct taking k = { st, c->executor, false };
+    struct taking k = { st, c->executor, 0 };
     executor_visit(c->executor, take, &k);
+    if (k.partitions > 1)
+        fold_all(st);
     executor_health(c->executor, &st->health);
     make_index(st);
     keep(c, st);

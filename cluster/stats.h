@@ -7,10 +7,10 @@
 #include "engine/executor.h"
 
 struct coord;
-struct stat_entry {
+struct stat_entry { /* sums over the partitions of the task; its watermark is the lowest */
     uint64_t instance;
     struct task_stats s;
-    int64_t position;  /* sources: offset of the next record; else -1 */
+    int64_t position;  /* sources: offset of the next record (the sum of them); else -1 */
     const char *error; /* of a failed source; else NULL */
 };
 struct stats {

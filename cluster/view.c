@@ -163,9 +163,10 @@ static void add_flow(struct stats *st, const struct dataflow *d, const struct fl
     for (int i = 0; i < f->nuses; i++) {
         const struct inst *in = f->uses[i].inst;
         const struct stat_entry *en = stats_find(st, in->def->instance);
-        if (en && (in->def->op->flags & OP_SOURCE))
+        bool exchange = in->def->op->flags & OP_EXCHANGE;
+        if (en && !exchange && (in->def->op->flags & OP_SOURCE))
             rows_in += en->s.counts.out;
-        if (en && (in->def->op->flags & OP_SINK))
+        if (en && !exchange && (in->def->op->flags & OP_SINK))
             rows_out += en->s.counts.in;
         rejected += en ? en->s.counts.rejected : 0;
     }
@@ -210,17 +211,21 @@ struct sums {
     int64_t wm;
 };
 
-/* A task over its stages: rows into the first, out of the last (a sink: written). */
+/* A task over its stages: rows into the first behind its exchanges, out of the last (a sink:
+ * written). */
 static struct sums task_sums(const struct stats *st, const struct flow *f,
                              const struct flow_task *t) {
     struct sums s = { .wm = TIME_MIN };
+    int head = 0;
+    while (f->stage[t->first + head]->def->op->flags & OP_EXCHANGE)
+        head++;
     for (int k = 0; k < t->nstages; k++) {
         const struct inst *in = f->stage[t->first + k];
         const struct stat_entry *en = stats_find(st, in->def->instance);
         if (!en)
             continue;
         const struct op_counts *n = &en->s.counts;
-        bool first = k == 0, last = k == t->nstages - 1;
+        bool first = k == head, last = k == t->nstages - 1;
         s.rows_in += first ? in->def->op->flags & OP_SOURCE ? n->out : n->in : 0;
         s.rows_out += last ? in->def->op->flags & OP_SINK ? n->in : n->out : 0;
         s.filtered += n->filtered;

@@ -16,6 +16,7 @@
 enum {
     EXECUTOR_EPOCH_BYTES = 8 << 20,
     EXECUTOR_EPOCH_MS = 20,
+    EXECUTOR_LANES_MAX = 64,
     EXECUTOR_TAP_BYTES = 4 << 20,
     EXECUTOR_TOMBSTONES = 10000 /* keys of pruned tasks removed per epoch */
 };

@@ -340,8 +340,8 @@ void lanes_init(struct lanes *ls, const struct executor_conf *conf) {
     *ls = (struct lanes){ .conf = *conf, .n = conf->lanes, .tick_rows = conf->batch_rows };
     if (ls->conf.epoch_bytes == 0 || ls->conf.epoch_bytes > LOG_EPOCH_BYTES)
         ls->conf.epoch_bytes = LOG_EPOCH_BYTES;
-    if (ls->n == 0 || ls->n > LANES_MAX)
-        ls->n = ls->n ? LANES_MAX : 1;
+    if (ls->n == 0 || ls->n > EXECUTOR_LANES_MAX)
+        ls->n = ls->n ? EXECUTOR_LANES_MAX : 1;
     for (uint32_t i = 0; i < ls->n; i++) {
         ls->lane[i].all = ls;
         ls->lane[i].no = i;

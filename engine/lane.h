@@ -13,7 +13,7 @@
 #include <stdatomic.h>
 #include <uv.h>
 
-enum { LANES_MAX = 64, LANE_ROUND_MS = 2 };
+enum { LANE_ROUND_MS = 2 };
 
 struct lanes;
 struct lane;
@@ -46,7 +46,7 @@ struct lanes {
     struct executor_conf conf;
     uint32_t n;         /* lanes */
     uint32_t tick_rows; /* of a source; below conf.batch_rows after an epoch that did not fit */
-    struct lane lane[LANES_MAX];
+    struct lane lane[EXECUTOR_LANES_MAX];
     struct shard **shard;
     uint32_t nshards;
     _Atomic uint64_t appended; /* commits that brought rows to some topic */

@@ -66,7 +66,8 @@ struct log_topic_info {
     char name[LOG_NAME_MAX + 1];
     struct log_topic_conf conf;
     uint64_t id;        /* never used again: tells it from an earlier topic of its name */
-    int64_t begin, end; /* partition 0; committed. Others: log_topic_ends */
+    int64_t begin, end; /* committed; with several partitions the sums, whose difference is the
+                         * number of records. Offsets: log_topic_ends */
     int64_t bytes;
 };
 /* On success e->text is not empty when recovery cut something that nobody was told is committed;

@@ -95,10 +95,11 @@ static int local_delete(struct log *log, const char *name, struct err *e) {
 static void info_fill(struct topic *t, struct log_topic_info *info) {
     *info = (struct log_topic_info){ .conf = t->conf, .id = t->id };
     snprintf(info->name, sizeof info->name, "%s", t->name);
-    info->begin = t->part[0].begin;
-    info->end = t->part[0].end;
-    for (uint32_t i = 0; i < t->conf.partitions; i++)
+    for (uint32_t i = 0; i < t->conf.partitions; i++) {
+        info->begin += t->part[i].begin;
+        info->end += t->part[i].end;
         info->bytes += part_bytes(&t->part[i]);
+    }
 }
 
 static int no_topic(const char *name, struct err *e) {

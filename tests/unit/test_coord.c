@@ -116,7 +116,7 @@ static void post_to(struct coord *c, const char *topic, int n) {
     for (int i = 0; i < n; i++)
         sbuf_printf(&text, "row %d\n", i);
     assert_int_equal(ingest_lines(&rows, text.p, text.len, &e), 0);
-    if (ingest_post(coord_ingest(c), topic, NULL, 0, &rows, &a, &e) < 0)
+    if (ingest_post(coord_ingest(c), topic, INGEST_ANY, NULL, 0, &rows, &a, &e) < 0)
         fail_msg("%s", e.text);
     ingest_rows_free(&rows);
     sbuf_free(&text);
@@ -258,11 +258,11 @@ static void test_disk_full(void **state) {
     await_end(c, "a", 3);
     disk_full = 1;
     assert_int_equal(ingest_lines(&rows, "lost\n", 5, &e), 0);
-    assert_int_equal(ingest_post(coord_ingest(c), "t", "p", 1, &rows, &a, &e), ERR_SYSTEM);
+    assert_int_equal(ingest_post(coord_ingest(c), "t", INGEST_ANY, "p", 1, &rows, &a, &e), ERR_SYSTEM);
     assert_true(e.retriable);
     assert_int_equal(scratch_end(coord_log(c), "t"), 3);
     disk_full = 0;
-    assert_int_equal(ingest_post(coord_ingest(c), "t", "p", 1, &rows, &a, &e), 0);
+    assert_int_equal(ingest_post(coord_ingest(c), "t", INGEST_ANY, "p", 1, &rows, &a, &e), 0);
     assert_false(a.duplicate);
     assert_int_equal(a.offset, 3);
     await_end(c, "a", 4);
@@ -540,7 +540,7 @@ static void test_long_key(void **state) {
         sbuf_adds(&text, "\"}\n");
     }
     assert_int_equal(ingest_lines(&rows, text.p, text.len, &e), 0);
-    assert_int_equal(ingest_post(coord_ingest(c), "t", NULL, 0, &rows, &a, &e), 0);
+    assert_int_equal(ingest_post(coord_ingest(c), "t", INGEST_ANY, NULL, 0, &rows, &a, &e), 0);
     for (int again = 0; again < 2; again++) {
         for (int i = 0; i < n; i++) {
             char topic[8];

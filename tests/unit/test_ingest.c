@@ -285,7 +285,7 @@ static struct ingest_answer post(struct ingest *in, const char *producer, int64_
         snprintf(text + strlen(text), sizeof text - strlen(text), "%s.%d.%d\n",
                  producer ? producer : "", (int)seq, i);
     assert_int_equal(ingest_lines(&rows, text, strlen(text), &e), 0);
-    if (ingest_post(in, "t", producer, seq, &rows, &a, &e) < 0)
+    if (ingest_post(in, "t", INGEST_ANY, producer, seq, &rows, &a, &e) < 0)
         fail_msg("%s", e.text);
     ingest_rows_free(&rows);
     return a;
@@ -476,7 +476,7 @@ static void *post_and_make(void *arg) {
         struct err e = ERR_INIT;
         int len = snprintf(text, sizeof text, "%d.%lld", m->number, (long long)k / 2);
         assert_int_equal(ingest_lines(&rows, text, (size_t)len, &e), 0);
-        while (ingest_post(m->in, "t", name, k / 2, &rows, &a, &e) == ERR_NOTFOUND)
+        while (ingest_post(m->in, "t", INGEST_ANY, name, k / 2, &rows, &a, &e) == ERR_NOTFOUND)
             log_topic_create(m->log, "t", &tc, NULL);
         ingest_rows_free(&rows);
         m->last = k / 2;
