@@ -11,6 +11,7 @@
 #include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static uint64_t seed, rng;
 static uint32_t below(uint32_t n) {
@@ -253,6 +254,56 @@ static void test_ordered(void **state) {
     }
 }
 
+/* ---- threads ---- */
+
+static int64_t ends(struct world *w, const char *topic) {
+    return world_end(w, topic); /* the sum over partitions */
+}
+
+/* Lanes as threads of their own: nothing lost or doubled, rows of a key in order. */
+static void test_threads(void **state) {
+    struct world w = { .lanes = 3 };
+    struct err e = ERR_INIT;
+    char text[4096], row[128];
+    int64_t rows = 0;
+    (void)state;
+    rng = seed;
+    world_open(&w, 64, false);
+    world_topic_parts(&w, "wide", 8);
+    snprintf(text, sizeof text, flow, "wide", "wide", "wide", "wide");
+    world_submit(&w, text);
+    snprintf(text, sizeof text, flow, "one", "one", "one", "one");
+    world_submit(&w, text);
+    assert_int_equal(executor_start(w.x, &e), 0);
+    for (int round = 0; round < 60; round++) {
+        struct sbuf one = { 0 }, wide[8] = { 0 };
+        for (uint32_t n = 50 + below(200); n-- > 0; rows++) {
+            uint32_t k = below(KEYS);
+            snprintf(row, sizeof row, "{\"k\":\"k%02u\",\"t\":%lld,\"v\":%u}\n", k,
+                     1700000000000LL + (long long)rows * 3, below(80));
+            sbuf_adds(&one, row);
+            sbuf_adds(&wide[k % 8], row);
+        }
+        world_append(&w, "one", sbuf_str(&one));
+        for (uint32_t p = 0; p < 8; p++)
+            world_append_to(&w, "wide", p, sbuf_str(&wide[p]));
+        for (uint32_t p = 0; p < 8; p++)
+            sbuf_free(&wide[p]);
+        sbuf_free(&one);
+    }
+    while (ends(&w, "wide-clean") < rows || ends(&w, "one-clean") < rows)
+        usleep(1000);
+    executor_stop(w.x);
+    executor_settle(w.x); /* what was on its way through the exchange */
+    compare(&w, "wide-clean", 8, "one-clean", 1);
+    /* Each partition's time ends with its own last row, so the last windows differ. */
+    struct sbuf x = { 0 };
+    read_sorted(&w, "wide-sum", EXCHANGE_GROUPS, &x);
+    assert_true(x.len > 1000);
+    sbuf_free(&x);
+    world_close(&w);
+}
+
 int main(void) {
     operators_init();
     seed = getenv("BRAID_SEED") ? strtoull(getenv("BRAID_SEED"), NULL, 0) : 20261201;
@@ -261,6 +312,7 @@ int main(void) {
         cmocka_unit_test(test_equal_by_key),
         cmocka_unit_test(test_drain),
         cmocka_unit_test(test_ordered),
+        cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
