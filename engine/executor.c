@@ -443,8 +443,8 @@ bool executor_step(struct executor *x) {
         return worked || read;
     /* Somebody waits for a change: its epoch ends with its first rows. */
     size_t bytes = lanes_bytes(ls);
-    if (!read || wait || x->changes || bytes >= EXECUTOR_EPOCH_BYTES || bytes >= lanes_hold(ls) ||
-        ls->tick_rows < x->conf.batch_rows ||
+    if (!read || wait || x->changes || bytes >= EXECUTOR_EPOCH_BYTES * lanes_used(ls) ||
+        bytes >= lanes_hold(ls) || ls->tick_rows < x->conf.batch_rows ||
         now_ns() - x->opened_ns >= (int64_t)EXECUTOR_EPOCH_MS * 1000000)
         epoch_close(x);
     return true;
@@ -653,6 +653,7 @@ void executor_submit(struct executor *x, struct executor_change *c) {
     *x->inbox_end = c;
     x->inbox_end = &c->next;
     uv_mutex_unlock(&x->mutex);
+    atomic_store(&x->lanes.hurry, true);
     wake_loop(x);
 }
 
@@ -665,6 +666,7 @@ void executor_visit(struct executor *x, void (*fn)(void *, struct exec *), void 
     uv_mutex_lock(&x->mutex);
     v.next = x->visits;
     x->visits = &v; /* cppcheck-suppress autoVariables; out of the list before we return */
+    atomic_store(&x->lanes.hurry, true);
     uv_async_send(&x->wake);
     while (!v.done && !x->health.failed)
         uv_cond_wait(&x->cond, &x->mutex);

@@ -129,7 +129,8 @@ static void lane_read(struct lane *l) {
     do {
         read = lane_pass(l, hold);
         l->read |= read;
-    } while (read && ls->until_ns && clock_mono_ns() < ls->until_ns && lane_bytes(l) < hold);
+    } while (read && ls->until_ns && clock_mono_ns() < ls->until_ns && lane_bytes(l) < hold &&
+             !atomic_load_explicit(&ls->hurry, memory_order_relaxed));
 }
 
 /* ---- rounds ---- */
@@ -189,10 +190,10 @@ static void lanes_do(struct lanes *ls, void (*work)(struct lane *),
 
 bool lanes_run(struct lanes *ls, bool redo) {
     bool read = false;
+    atomic_store_explicit(&ls->hurry, false, memory_order_relaxed);
     ls->redo = redo;
-    ls->until_ns = ls->threaded && ls->n > 1 && ls->nshards > 1
-                       ? clock_mono_ns() + LANE_ROUND_MS * 1000000LL
-                       : 0;
+    ls->until_ns =
+        ls->threaded && lanes_used(ls) > 1 ? clock_mono_ns() + LANE_ROUND_MS * 1000000LL : 0;
     lanes_do(ls, lane_read, lane_wanted);
     for (uint32_t i = 0; i < ls->n; i++)
         read |= ls->lane[i].read;
@@ -210,6 +211,10 @@ bool lanes_run_exchanges(struct lanes *ls) {
 void lanes_rouse(struct lanes *ls) {
     for (uint32_t i = 0; i < ls->n; i++)
         ls->lane[i].read = true;
+}
+
+size_t lanes_used(const struct lanes *ls) {
+    return ls->n < ls->nshards ? ls->n : ls->nshards;
 }
 
 bool lanes_behind(const struct lanes *ls) {

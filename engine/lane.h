@@ -6,14 +6,15 @@
  * rounds: between two rounds only the executor touches shards, so that a change of the graph, a
  * commit and an undo need no lock, and one epoch holds the work of all lanes.
  *
- * Cost of a round with several lanes: two wake-ups a lane (~20 us) each LANE_ROUND_MS of work. */
+ * Cost of a round with several lanes: two wake-ups a lane (~20 us), and waiting for the lane that
+ * the committer has taken the core from; so rounds are long, and end early when somebody waits. */
 #ifndef BRAID_LANE_H
 #define BRAID_LANE_H
 #include "engine/port.h"
 #include <stdatomic.h>
 #include <uv.h>
 
-enum { LANE_ROUND_MS = 2 };
+enum { LANE_ROUND_MS = 10 };
 
 struct lanes;
 struct lane;
@@ -50,6 +51,7 @@ struct lanes {
     struct shard **shard;
     uint32_t nshards;
     _Atomic uint64_t appended; /* commits that brought rows to some topic */
+    atomic_bool hurry;         /* somebody waits: the round ends with the tick */
     /* of the round: set by the executor before it begins */
     void (*work)(struct lane *l);
     bool exchanges; /* nothing else is read */
@@ -75,6 +77,8 @@ void lanes_grow(struct lanes *ls, uint32_t n);
 bool lanes_run(struct lanes *ls, bool redo);
 /* The same for the readers of exchanges alone. */
 bool lanes_run_exchanges(struct lanes *ls);
+/* Lanes that have shards. */
+size_t lanes_used(const struct lanes *ls);
 /* All lanes look for rows in the next round. */
 void lanes_rouse(struct lanes *ls);
 bool lanes_behind(const struct lanes *ls); /* ports_behind of any shard */

@@ -1,9 +1,11 @@
 /* Topics of several partitions: what a second core gives, and what an exchange costs.
  * BENCH_SECONDS sets how many records a run takes (default 10). */
 #include "engine/exchange.h"
+#include "engine/num.h"
 #include "operators/all.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/load.h"
+#include <dirent.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,7 +45,7 @@ static int64_t sunk(const struct load *g) {
     return sum;
 }
 
-/* This process on the first `n` of its cores. */
+/* All threads of this process on the first `n` of its cores. */
 static void pin(const cpu_set_t *all, int n) {
     cpu_set_t set;
     CPU_ZERO(&set);
@@ -52,7 +54,14 @@ static void pin(const cpu_set_t *all, int n) {
             CPU_SET(i, &set);
             n--;
         }
-    sched_setaffinity(0, sizeof set, &set);
+    DIR *d = opendir("/proc/self/task");
+    for (struct dirent *t; d && (t = readdir(d));) {
+        int64_t tid;
+        if (num_i64_whole(t->d_name, t->d_name + strlen(t->d_name), &tid) == 0)
+            sched_setaffinity((pid_t)tid, sizeof set, &set);
+    }
+    if (d)
+        closedir(d);
 }
 
 /* Records a second: the topic is filled beforehand, then the executor starts. */
