@@ -378,6 +378,8 @@ static void emit_rows(struct op_ctx *c, const struct cut *cut, uint32_t first, u
     for (uint32_t k = first, at = 0; k < last; k++) {
         uint32_t n = cut[k].h.n;
         const char *p = cut[k].p + sizeof(struct head);
+        if (n == 0) /* a mark ends with its head */
+            continue;
         if (cut[k].h.timed) {
             p = take_words(time + at, p, n);
             p = take_words(wm + at, p, n);
