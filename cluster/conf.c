@@ -14,6 +14,15 @@ static const char *const durability_words[] = { "process", "power", NULL };
 
 #define BOTH (CONF_SERVER | CONF_CLIENT)
 const struct conf_setting conf_settings[CONF_KEYS] = {
+    [CONF_ALIGN_MEMORY] = { .name = "align-memory",
+                            .type = CONF_SIZE,
+                            .roles = CONF_SERVER,
+                            .def = "256MiB",
+                            .min = 64 << 10,
+                            .max = (int64_t)1 << 40,
+                            .value = "SIZE",
+                            .help = "Rows that a task fed by several sources keeps for the one "
+                                    "that is behind; beyond it the one ahead pauses." },
     [CONF_CONFIG] = { .name = "config",
                       .roles = BOTH,
                       .value = "FILE",

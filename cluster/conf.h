@@ -20,6 +20,7 @@ enum conf_type {
     CONF_INTEGER /* number */
 };
 enum conf_key {
+    CONF_ALIGN_MEMORY,
     CONF_CONFIG,
     CONF_DIR,
     CONF_DURABILITY,

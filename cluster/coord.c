@@ -322,6 +322,7 @@ static int open_parts(struct coord *c, struct err *e) {
                                 .lanes = c->conf.executors ? c->conf.executors : cores(),
                                 .out_dir = strdup(out_dir),
                                 .files = c->conf.files,
+                                .align_bytes = c->conf.align_bytes,
                                 .sync_files = c->conf.durability == LOG_POWER };
     c->out_dir = (char *)xc.out_dir;
     if ((rc = filestore_open(&c->files, c->dir, c->conf.durability == LOG_POWER, e)) < 0 ||

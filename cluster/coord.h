@@ -22,6 +22,7 @@ struct coord_conf {
     const char *dir; /* made when absent */
     enum log_durability durability;
     int64_t segment_bytes;         /* 0: the log's default */
+    int64_t align_bytes;           /* 0: the executor's default; executor.h */
     int64_t producers;             /* 0: 65536; see ingest.h */
     uint32_t executors;            /* threads for partitions; 0: one a core */
     const struct log_files *files; /* NULL: the real ones */

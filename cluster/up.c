@@ -101,6 +101,7 @@ static int run(const struct conf *conf, struct err *e) {
     struct coord_conf cc = { .dir = conf->v[CONF_DIR].text,
                              .durability = (enum log_durability)conf->v[CONF_DURABILITY].number,
                              .segment_bytes = conf->v[CONF_SEGMENT_BYTES].number,
+                             .align_bytes = conf->v[CONF_ALIGN_MEMORY].number,
                              .producers = conf->v[CONF_PRODUCERS].number,
                              .executors = (uint32_t)conf->v[CONF_EXECUTORS].number };
     char url[128];

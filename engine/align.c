@@ -9,7 +9,13 @@
  * minimum carry their fire time as `sub`, so the order is the same however the minimum rose.
  *
  * Waiting rows are state (key: link, arrival number), so undo and restart need nothing more.
- * Cost ~0.5 us a row: encode, table, heap. */
+ * Cost ~0.5 us a row: encode, table, heap.
+ *
+ * A link whose stream is idle (origin.idle) is left out of the minimum and its watermark rises with
+ * it: when its rows come back they are ordered, and late, by that watermark. How far it had risen
+ * by then depends on what the other streams brought meanwhile; so the first run of an epoch notes
+ * it, and a redo after an abort raises the link by as much at the same offset. When all are idle
+ * nothing is waited for, and the highest watermark holds. */
 #include "engine/num.h"
 #include "engine/task.h"
 #include <assert.h>
@@ -23,12 +29,24 @@ struct item { /* a waiting row in the heap */
 struct align_link {
     int64_t wm;
     uint64_t seq; /* arrival number of its next row */
+    bool idle;
+    bool capped;        /* idle again in a redo, which knows how far it will have risen */
+    struct task **root; /* the sources that its rows come from */
+    uint32_t nroot;
+};
+struct align_raise { /* the link came back from idle: rows from `off` on are ordered at `wm` at
+                        least */
+    uint32_t link;
+    int64_t off, wm;
+    bool known;  /* from an undone epoch: not reached again yet */
+    bool pushed; /* in the committing epoch */
 };
 struct align {
-    int64_t *first; /* watermark of each link's parent at the graft */
+    struct align_link *link, *first; /* `first`: as it was at the graft */
     struct item *heap;
     uint32_t n, cap;
-    struct align_link *link;
+    struct align_raise *raise; /* of open epochs, oldest first */
+    uint32_t nraise, raise_cap;
     int64_t next; /* number of the next row to go on */
     int64_t bytes;
 };
@@ -36,7 +54,8 @@ struct meta { /* TABLE_ALIGN_META: key link index; key 0xffff: `value` is align.
     int64_t value;
     uint64_t seq;
 };
-enum { META_NEXT = 0xffff, KEY_LEN = 10 };
+/* Key META_IDLE + link: it is idle. */
+enum { META_NEXT = 0xffff, META_IDLE = 0x8000, KEY_LEN = 10 };
 
 /* ---- heap ---- */
 
@@ -167,6 +186,43 @@ static void meta_put(struct task *t, uint16_t key, int64_t value, uint64_t seq) 
     m->seq = seq;
 }
 
+static void idle_put(struct task *t, uint16_t link, bool idle) {
+    uint16_t key = META_IDLE + link;
+    struct state *s = t->table[TABLE_ALIGN_META];
+    uint64_t hash = state_hash(&key, 2);
+    bool was = state_find(s, &key, 2, hash) != NULL;
+    if (idle && !was)
+        state_edit(s, &key, 2, hash, NULL);
+    else if (!idle && was)
+        state_drop(s, &key, 2, hash);
+}
+
+static void link_put(struct task *t, int i) {
+    const struct align_link *l = &t->align->link[i];
+    meta_put(t, (uint16_t)i, l->wm, l->seq);
+    idle_put(t, (uint16_t)i, l->idle);
+}
+
+static void root_add(struct align_link *l, struct task *source) {
+    for (uint32_t i = 0; i < l->nroot; i++)
+        if (l->root[i] == source)
+            return;
+    l->root = realloc(l->root, (l->nroot + 1) * sizeof *l->root);
+    if (!l->root)
+        abort();
+    l->root[l->nroot++] = source;
+}
+
+static void roots_find(struct align_link *l, struct task *origin) {
+    if (!origin->align) {
+        root_add(l, origin);
+        return;
+    }
+    for (int i = 0; i < origin->nlinks; i++)
+        for (uint32_t k = 0; k < origin->align->first[i].nroot; k++)
+            root_add(l, origin->align->first[i].root[k]);
+}
+
 struct align *align_new(struct task *t, bool restore) {
     struct align *al = calloc(1, sizeof *al);
     size_t n = (size_t)t->nlinks;
@@ -178,20 +234,71 @@ struct align *align_new(struct task *t, bool restore) {
     t->table[TABLE_ALIGN_META] =
         state_new(t->ex->undo, t->def->instance, TABLE_ALIGN_META, sizeof(struct meta));
     for (size_t i = 0; i < n; i++) {
-        al->link[i].wm = al->first[i] = restore ? TIME_MIN : t->in[i].from->out_wm;
+        const struct task *from = t->in[i].from;
+        al->first[i].wm = restore ? TIME_MIN : from->out_wm;
+        al->first[i].idle = !restore && from->idle;
+        roots_find(&al->first[i], from->origin);
+        al->link[i] = al->first[i];
         if (!restore)
-            meta_put(t, (uint16_t)i, al->link[i].wm, 0);
+            link_put(t, (int)i);
     }
     return al;
 }
 
-void align_free(struct align *al) {
+void align_free(struct task *t) {
+    struct align *al = t->align;
     if (!al)
         return;
+    for (int i = 0; i < t->nlinks; i++)
+        free(al->first[i].root);
     free(al->first);
+    free(al->raise);
     free(al->heap);
     free(al->link);
     free(al);
+}
+
+static void links_reload(struct task *t) {
+    struct align *al = t->align;
+    uint64_t it = 0;
+    const void *key, *value;
+    uint32_t klen, vlen;
+    for (int i = 0; i < t->nlinks; i++)
+        al->link[i] = al->first[i];
+    while (state_next(t->table[TABLE_ALIGN_META], &it, &key, &klen, &value, &vlen)) {
+        struct meta m;
+        uint16_t k;
+        memcpy(&m, value, sizeof m);
+        memcpy(&k, key, 2);
+        if (k == META_NEXT) {
+            al->next = m.value;
+        } else if (!(k & META_IDLE)) {
+            al->link[k].wm = m.value;
+            al->link[k].seq = m.seq;
+            k |= META_IDLE;
+            al->link[k - META_IDLE].idle =
+                state_find(t->table[TABLE_ALIGN_META], &k, 2, state_hash(&k, 2)) != NULL;
+        }
+    }
+    /* Undone with the epoch of its graft: what the parents had reached goes into the next one. */
+    for (int i = 0; i < t->nlinks; i++)
+        if (al->first[i].wm != TIME_MIN || al->first[i].idle)
+            link_put(t, i);
+}
+
+/* The stream is idle behind offset `end`. In a redo its next rows may be known to have been ordered
+ * at a certain watermark: it then waits there instead. */
+static void link_idle(struct align *al, uint32_t li, int64_t end) {
+    struct align_link *l = &al->link[li];
+    for (uint32_t i = 0; i < al->nraise; i++) {
+        const struct align_raise *r = &al->raise[i];
+        if (r->link != li || !r->known || r->off < end)
+            continue;
+        l->wm = r->wm > l->wm ? r->wm : l->wm;
+        l->capped = true;
+        return;
+    }
+    l->idle = true;
 }
 
 void align_rebuild(struct task *t) {
@@ -202,23 +309,16 @@ void align_rebuild(struct task *t) {
     al->n = 0;
     al->next = 0;
     al->bytes = 0;
-    for (int i = 0; i < t->nlinks; i++)
-        al->link[i] = (struct align_link){ .wm = al->first[i] };
-    while (state_next(t->table[TABLE_ALIGN_META], &it, &key, &klen, &value, &vlen)) {
-        struct meta m;
-        uint16_t k;
-        memcpy(&m, value, sizeof m);
-        memcpy(&k, key, 2);
-        if (k == META_NEXT)
-            al->next = m.value;
-        else
-            al->link[k] = (struct align_link){ m.value, m.seq };
+    links_reload(t);
+    for (uint32_t i = 0; i < al->nraise; i++) {
+        al->raise[i].known = true;
+        al->raise[i].pushed = false;
     }
-    /* Undone with the epoch of its graft: what the parents had reached goes into the next one. */
     for (int i = 0; i < t->nlinks; i++)
-        if (al->link[i].wm == al->first[i] && al->first[i] != TIME_MIN)
-            meta_put(t, (uint16_t)i, al->link[i].wm, al->link[i].seq);
-    it = 0;
+        if (al->link[i].idle) {
+            al->link[i].idle = false;
+            link_idle(al, (uint32_t)i, INT64_MIN);
+        }
     while (state_next(t->table[TABLE_ALIGN], &it, &key, &klen, &value, &vlen)) {
         struct item item;
         uint16_t l;
@@ -231,57 +331,117 @@ void align_rebuild(struct task *t) {
     }
 }
 
-bool align_full(const struct task *t, const struct task *source) {
-    const struct align *al = t->align;
-    if (al->bytes < t->ex->conf.align_bytes)
-        return false;
-    int64_t min = TIME_MAX, own = TIME_MIN;
+void align_push(struct task *t) {
+    for (uint32_t i = 0; i < t->align->nraise; i++)
+        t->align->raise[i].pushed = !t->align->raise[i].known;
+}
+
+void align_commit(struct task *t) {
+    struct align *al = t->align;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < al->nraise; i++)
+        if (!al->raise[i].pushed)
+            al->raise[n++] = al->raise[i];
+    al->nraise = n;
+}
+
+/* ---- who waits for whom ---- */
+
+/* Below it no row can come any more. */
+static int64_t align_min(const struct task *t) {
+    int64_t min = TIME_MAX, max = TIME_MIN;
+    bool idle = true;
     for (int i = 0; i < t->nlinks; i++) {
-        const struct task *from = t->in[i].from->origin;
-        int64_t wm = al->link[i].wm;
-        min = wm < min ? wm : min;
-        if (from == source)
-            own = wm > own ? wm : own;
+        const struct align_link *l = &t->align->link[i];
+        max = l->wm > max ? l->wm : max;
+        if (l->idle)
+            continue;
+        idle = false;
+        min = l->wm < min ? l->wm : min;
     }
-    return own > min;
+    return idle ? max : min;
+}
+
+bool align_full(const struct task *t) {
+    return t->align->bytes >= t->ex->conf.align_bytes;
+}
+
+bool align_ahead(const struct task *t, const struct task *source) {
+    int64_t min = align_min(t);
+    for (int i = 0; i < t->nlinks; i++) {
+        const struct align_link *l = &t->align->link[i];
+        for (uint32_t k = 0; k < l->nroot && l->wm > min; k++)
+            if (l->root[k] == source)
+                return true;
+    }
+    return false;
+}
+
+struct task *align_holder(const struct task *t) {
+    for (;;) {
+        const struct align_link *l = t->align->link;
+        int low = 0;
+        for (int i = 1; i < t->nlinks; i++)
+            if (l[i].idle == l[low].idle ? l[i].wm < l[low].wm : l[low].idle)
+                low = i;
+        struct task *origin = t->in[low].from->origin;
+        if (!origin->align)
+            return origin;
+        t = origin;
+    }
 }
 
 void align_stats(const struct task *t, struct task_stats *s) {
-    const struct align *al = t->align;
-    s->held_bytes = al->bytes;
-    if (al->bytes < t->ex->conf.align_bytes)
+    s->held_bytes = t->align->bytes;
+    if (!align_full(t))
         return;
-    int behind = 0;
-    for (int i = 1; i < t->nlinks; i++)
-        if (al->link[i].wm < al->link[behind].wm)
-            behind = i;
-    const struct task_def *d = t->in[behind].from->origin->def;
+    const struct task_def *d = align_holder(t)->def;
     const char *topic = op_config_text(d->op, d->config, "topic");
     s->held_for = topic ? topic : d->label;
 }
 
 /* ---- taking rows in ---- */
 
-/* Event time and watermark of a row; a stream without event time is ordered by its log time. */
-static void row_times(const struct batch *b, uint32_t r, int64_t *time, int64_t *wm) {
+/* The watermark of a link before its row at `off`, beside what the rows themselves say. */
+static int64_t raised(const struct align *al, uint32_t link, int64_t off) {
+    int64_t wm = al->link[link].wm;
+    for (uint32_t i = 0; i < al->nraise; i++)
+        if (al->raise[i].link == link && al->raise[i].off <= off && al->raise[i].wm > wm)
+            wm = al->raise[i].wm;
+    return wm;
+}
+
+/* A row's event time, and the larger of that and of its stream's watermark before it. A stream
+ * without event time goes by log time, which may jump back: its watermark is the latest of all
+ * records up to the row's. *k and *log walk along with the rows. */
+static int64_t row_order(const struct batch *b, uint32_t r, int64_t *time, uint32_t *k,
+                         int64_t *log) {
     if (b->time) {
         *time = b->time[r];
-        *wm = b->wm[r];
-        return;
+        return *time > b->wm[r] ? *time : b->wm[r];
     }
     const struct origin *o = b->origin;
     int64_t off = batch_off(b, r);
-    bool known = o && o->log_time && off >= o->off0 && off < o->off0 + o->n;
-    *time = *wm = known ? o->log_time[off - o->off0] : 0;
+    *time = 0;
+    if (!o || !o->log_time)
+        return 0;
+    for (; *k < o->n && o->off0 + *k <= off; ++*k) {
+        *time = o->log_time[*k];
+        *log = *time > *log ? *time : *log;
+    }
+    *time = off >= o->off0 && off < o->off0 + o->n ? o->log_time[off - o->off0] : *time;
+    return *log;
 }
 
 static void align_take(struct task *t, uint32_t li, const struct batch *b, struct sbuf *o) {
     struct align *al = t->align;
+    int64_t log = TIME_MIN;
+    uint32_t k = 0;
     for (uint32_t i = 0; i < b->n; i++) {
         uint32_t r = batch_row(b, i);
-        int64_t time, wm;
-        row_times(b, r, &time, &wm);
-        int64_t order = time > wm ? time : wm;
+        int64_t time, order = row_order(b, r, &time, &k, &log);
+        int64_t wm = raised(al, li, batch_off(b, r));
+        order = order > wm ? order : wm;
         struct item it = { .time = order, .link = li, .seq = al->link[li].seq++ };
         char key[KEY_LEN];
         key_write(key, li, it.seq);
@@ -292,6 +452,44 @@ static void align_take(struct task *t, uint32_t li, const struct batch *b, struc
         al->bytes += (int64_t)o->len;
         heap_push(al, it);
     }
+}
+
+static void raise_add(struct align *al, struct align_raise r) {
+    if (al->nraise == al->raise_cap) {
+        al->raise_cap = al->raise_cap ? al->raise_cap * 2 : 4;
+        al->raise = realloc(al->raise, al->raise_cap * sizeof *al->raise);
+        if (!al->raise)
+            abort();
+    }
+    al->raise[al->nraise++] = r;
+}
+
+static void link_busy(struct align *al, uint32_t li, int64_t begin, int64_t end) {
+    struct align_link *l = &al->link[li];
+    if (l->idle)
+        raise_add(al, (struct align_raise){ .link = li, .off = begin, .wm = l->wm });
+    for (uint32_t i = 0; i < al->nraise; i++)
+        if (al->raise[i].link == li && al->raise[i].off < end + l->capped)
+            al->raise[i].known = false;
+    l->idle = l->capped = false;
+}
+
+/* A link's part of the tick. */
+static void link_take(struct task *t, uint32_t li, struct sbuf *buf) {
+    struct align *al = t->align;
+    struct link *l = &t->in[li];
+    const struct origin *o = l->from->ctx.out_origin;
+    if (l->from->tick != t->ex->tick || !o)
+        return;
+    int64_t begin = o->at ? o->at[0] : o->off0, end = o->at ? o->at[o->n - 1] : o->off0 + o->n;
+    if (!o->idle)
+        link_busy(al, li, begin, end);
+    for (uint32_t k = 0; k < l->q.n; k++)
+        align_take(t, li, l->q.v[k], buf);
+    int64_t wm = raised(al, li, end), last = origin_last_wm(o);
+    al->link[li].wm = last > wm ? last : wm;
+    if (o->idle)
+        link_idle(al, li, end);
 }
 
 /* ---- handing rows on ---- */
@@ -336,6 +534,13 @@ static const struct batch *align_batch(struct task *t, const struct item *it, ui
     return b;
 }
 
+static bool all_idle(const struct task *t) {
+    for (int i = 0; i < t->nlinks; i++)
+        if (!t->align->link[i].idle)
+            return false;
+    return true;
+}
+
 static void align_release(struct task *t, const struct item *due, uint32_t n, int64_t min) {
     struct arena *a = &t->ex->arena;
     struct align *al = t->align;
@@ -353,7 +558,8 @@ static void align_release(struct task *t, const struct item *due, uint32_t n, in
                           .off0 = at[0],
                           .wm = wm,
                           .at = at,
-                          .wm_before = t->ctx.wm };
+                          .wm_before = t->ctx.wm,
+                          .idle = all_idle(t) };
     t->ctx.origin = t->ctx.out_origin = o;
     t->point = 0;
     for (uint32_t i = 0; i < n;) {
@@ -372,19 +578,15 @@ static void align_release(struct task *t, const struct item *due, uint32_t n, in
 void align_run(struct task *t) {
     struct align *al = t->align;
     struct sbuf o = { 0 };
-    int64_t min = TIME_MAX;
-    for (int i = 0; i < t->nlinks; i++) {
-        struct link *l = &t->in[i];
-        for (uint32_t k = 0; k < l->q.n; k++)
-            align_take(t, (uint32_t)i, l->q.v[k], &o);
-        int64_t wm =
-            l->from->tick == t->ex->tick ? origin_last_wm(l->from->ctx.out_origin) : TIME_MIN;
-        if (wm > al->link[i].wm)
-            al->link[i].wm = wm;
-        meta_put(t, (uint16_t)i, al->link[i].wm, al->link[i].seq);
-        min = al->link[i].wm < min ? al->link[i].wm : min;
-    }
+    for (int i = 0; i < t->nlinks; i++)
+        link_take(t, (uint32_t)i, &o);
     sbuf_free(&o);
+    int64_t min = align_min(t);
+    for (int i = 0; i < t->nlinks; i++) {
+        if (al->link[i].idle && al->link[i].wm < min)
+            al->link[i].wm = min;
+        link_put(t, i);
+    }
     struct item *due = ARENA_ARRAY(&t->ex->arena, struct item, al->n + 1);
     uint32_t n = 0;
     while (al->n && al->heap[0].time < min)

@@ -50,13 +50,19 @@ struct origin {
     uint32_t n;              /* rows the source handed in */
     int64_t off0;            /* their offsets are off0 .. off0+n-1 */
     const struct span *raw;  /* their original bytes, n of them; NULL below a merging task */
-    const int64_t *log_time; /* append time of each, ms; NULL: unknown */
+    const int64_t *log_time; /* append time of each, ms; NULL: unknown. May jump back */
+    int64_t log_max;         /* the largest of them */
     /* Timeline: after the last row of offset off0+i the watermark is wm[i]; never falls.
      * NULL until a time stage has set it. A merging task numbers its points itself: `at` then
      * gives the offset of each (else NULL: off0 + i). */
     const int64_t *wm;
     const int64_t *at;
     int64_t wm_before; /* watermark before the first point */
+    /* A tick without rows that says for how long the source has had none; 0 in all others. */
+    int64_t silent_ms;
+    /* From the end of this tick on the stream is idle: where several streams meet, it does not hold
+     * the others back until its next rows. Said by time stages, handed on by what is below. */
+    bool idle;
 };
 
 struct batch {

@@ -37,10 +37,11 @@ static void task_free(struct task *t) {
         t->def->op->close(t->self);
     for (int i = 0; i < TABLE_ALL; i++)
         state_free(t->table[i]);
-    align_free(t->align);
+    align_free(t);
     free(t->self);
     free(t->in);
     free(t->reach);
+    free(t->silent);
     free(t);
 }
 
@@ -142,6 +143,12 @@ static void exec_reach(struct exec *ex, struct task *t) {
             continue;
         src->reach = grow(src->reach, src->nreach, &src->reach_cap, sizeof *src->reach);
         src->reach[src->nreach++] = t;
+        /* Below a merging task it is that task's stream, and none of its sources says it all. */
+        const struct op_desc *op = t->def->op;
+        if (t->origin != src || !op->idle || op->idle(t->def->config) == INT64_MAX)
+            continue;
+        src->silent = grow(src->silent, src->nsilent, &src->silent_cap, sizeof *src->silent);
+        src->silent[src->nsilent++] = t;
     }
 }
 
@@ -265,6 +272,11 @@ static void exec_sweep(struct exec *ex, bool (*dead)(const struct task *, uint64
             if (!dead(src->reach[i], version))
                 src->reach[k++] = src->reach[i];
         src->nreach = k;
+        k = 0;
+        for (uint32_t i = 0; i < src->nsilent; i++)
+            if (!dead(src->silent[i], version))
+                src->silent[k++] = src->silent[i];
+        src->nsilent = k;
     }
     uint32_t ns = 0;
     for (uint32_t s = 0; s < ex->nsources; s++)
@@ -441,6 +453,7 @@ void exec_rebuild(struct exec *ex) {
     for (uint32_t i = 0; i < ex->ntasks; i++) {
         struct task *t = ex->task[i];
         t->ctx.next_timer = t->ctx.wm = t->out_wm = TIME_MIN;
+        t->idle = false;
         if (t->table[TABLE_POSITION])
             task_position_reload(t);
         if (t->align)
@@ -536,7 +549,7 @@ void exec_tick(struct exec *ex, struct task *source, const struct log_rows *rows
         return;
     }
     struct span *v = ARENA_ARRAY(a, struct span, n);
-    int64_t *times = ARENA_ARRAY(a, int64_t, n);
+    int64_t *times = ARENA_ARRAY(a, int64_t, n), log_max = TIME_MIN;
     uint64_t *nulls = NULL;
     uint32_t start = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -548,6 +561,7 @@ void exec_tick(struct exec *ex, struct task *source, const struct log_rows *rows
             bit_set(nulls, i);
         }
         times[i] = rows->times ? rows->times[i] : rows->time;
+        log_max = times[i] > log_max ? times[i] : log_max;
         start = end;
     }
     struct column *col = ARENA_NEW(a, struct column);
@@ -556,11 +570,30 @@ void exec_tick(struct exec *ex, struct task *source, const struct log_rows *rows
     struct origin *o = tick_origin(ex, source, off, n);
     o->raw = v;
     o->log_time = times;
+    o->log_max = log_max;
     struct batch *b = ARENA_NEW(a, struct batch);
     *b = (struct batch){
         .schema = source->def->out[0], .cols = col, .rows = n, .n = n, .off0 = off
     };
     tick_batch(ex, source, b, o);
+}
+
+int64_t exec_idle_ms(const struct task *source) {
+    int64_t least = INT64_MAX;
+    for (uint32_t i = 0; i < source->nsilent; i++) {
+        const struct task *t = source->silent[i];
+        int64_t ms = t->idle || t->removed_by ? INT64_MAX : t->def->op->idle(t->def->config);
+        least = ms < least ? ms : least;
+    }
+    return least;
+}
+
+void exec_tick_idle(struct exec *ex, struct task *source, int64_t silent_ms) {
+    struct origin *o = tick_origin(ex, source, source->position, 0);
+    o->silent_ms = silent_ms;
+    o->idle = source->idle; /* an exchange's reader knows from elsewhere */
+    tick_begin(ex, source, o);
+    tick_run(ex, source);
 }
 
 void exec_finish(struct exec *ex, struct task *source) {
@@ -625,13 +658,56 @@ void exec_drain(struct exec *ex, const struct change *ch) {
     arena_reset(a);
 }
 
-bool exec_paused(const struct exec *ex, const struct task *source) {
-    if (ex->naligns == 0) /* asked before each tick */
-        return false;
-    for (uint32_t i = 0; i < source->nreach; i++)
-        if (source->reach[i]->align && align_full(source->reach[i], source))
+/* Ahead in a task whose buffer is full. */
+static bool source_ahead(const struct task *source) {
+    for (uint32_t i = 0; i < source->nreach; i++) {
+        const struct task *t = source->reach[i];
+        if (t->align && !t->removed_by && align_full(t) && align_ahead(t, source))
             return true;
+    }
     return false;
+}
+
+struct waits {
+    const struct task **v;
+    uint32_t n;
+};
+
+/* Adds the sources that this one waits for. */
+static void waits_add(struct waits *w, const struct task *source) {
+    for (uint32_t i = 0; i < source->nreach; i++) {
+        const struct task *t = source->reach[i];
+        if (!t->align || t->removed_by || !align_full(t) || !align_ahead(t, source))
+            continue;
+        const struct task *holder = align_holder(t);
+        uint32_t k = 0;
+        while (k < w->n && w->v[k] != holder)
+            k++;
+        if (k < w->n)
+            continue;
+        w->v[w->n++] = holder;
+    }
+}
+
+/* Who is ahead pauses for who is behind, who may itself be ahead in another task and pause. When
+ * such a chain ends at a source that does not pause, that one brings rows, or is silent. When it
+ * only leads back to where it began, all would wait for ever: the sources on the ring go on, and
+ * the buffers hold more than their limit, as much as the ring demands. */
+bool exec_paused(const struct exec *ex, const struct task *source) {
+    if (ex->naligns == 0 || !source_ahead(source)) /* asked before each tick */
+        return false;
+    struct waits w = { malloc((ex->nsources + 1) * sizeof *w.v), 0 };
+    if (!w.v)
+        abort();
+    waits_add(&w, source);
+    bool ring = false, ends = false;
+    for (uint32_t i = 0; i < w.n && !ends; i++) {
+        ring |= w.v[i] == source;
+        ends = !source_ahead(w.v[i]);
+        waits_add(&w, w.v[i]);
+    }
+    free(w.v);
+    return ends || !ring;
 }
 
 /* ---- counters ---- */
@@ -654,6 +730,8 @@ void exec_epoch_push(struct exec *ex) {
     for (uint32_t i = 0; i < l.n; i++) {
         l.v[i]->kept = l.v[i]->pending;
         l.v[i]->pending = l.v[i]->counts;
+        if (l.v[i]->align)
+            align_push(l.v[i]);
     }
     ex->touched[0] = ex->touched[1];
     ex->touched[0].n = 0;
@@ -662,8 +740,12 @@ void exec_epoch_push(struct exec *ex) {
 }
 
 void exec_epoch_commit(struct exec *ex) {
-    for (uint32_t i = 0; i < ex->touched[1].n; i++)
-        ex->touched[1].v[i]->kept = ex->touched[1].v[i]->pending;
+    for (uint32_t i = 0; i < ex->touched[1].n; i++) {
+        struct task *t = ex->touched[1].v[i];
+        t->kept = t->pending;
+        if (t->align)
+            align_commit(t);
+    }
     ex->touched[1].n = 0;
 }
 

@@ -66,6 +66,12 @@ void exec_rebuild(struct exec *ex);
 void exec_tick(struct exec *ex, struct task *source, const struct log_rows *rows, int64_t off);
 /* One tick of a source that makes its rows (op->pull), at most `max` of them; how many. */
 uint32_t exec_tick_pull(struct exec *ex, struct task *source, uint32_t max);
+/* The least time without rows after which a stage below the source takes its stream for idle and
+ * has not done so yet; ms. INT64_MAX: none does. */
+int64_t exec_idle_ms(const struct task *source);
+/* A tick without rows: the source has had none for so long. What follows from it is part of the
+ * epoch like all else. */
+void exec_tick_idle(struct exec *ex, struct task *source, int64_t silent_ms);
 /* The source has ended: a watermark of infinity below it. */
 void exec_finish(struct exec *ex, struct task *source);
 /* True when a merging task's buffer is full and this source is the one ahead. */

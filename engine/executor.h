@@ -31,8 +31,10 @@ struct executor_conf {
     uint32_t lanes;      /* threads that run partitions; 0: 1. lane.h */
     uint32_t batch_rows; /* 0: BATCH_ROWS */
     size_t epoch_bytes;  /* rows and state of one epoch; 0: LOG_EPOCH_BYTES */
-    int64_t align_bytes; /* 0: default */
-    int64_t retry_ms;    /* after the first abort; 0: 100. Doubles up to 5 s */
+    int64_t align_bytes; /* rows that a merging task holds, before its source ahead pauses; 0: as
+                          * in exec.h */
+    const int64_t *idle_clock; /* ns that silent sources are measured by (tests); NULL: real time */
+    int64_t retry_ms;          /* after the first abort; 0: 100. Doubles up to 5 s */
 };
 
 /* A change of the graph on its way: filled by the caller, kept by it until `done`. */

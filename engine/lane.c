@@ -64,19 +64,63 @@ static bool maker_tick(struct shard *sh, struct port *p) {
     return !p->ended;
 }
 
+/* The source takes a tick without rows: it has been silent for `ms`. */
+static void silence_tick(struct shard *sh, struct port *p, int64_t ms) {
+    port_silent(p, ms);
+    exec_tick_idle(sh->ex, p->task, ms);
+    sh->lane->dirty = true;
+}
+
+static int64_t idle_clock(const struct lanes *ls) {
+    return ls->conf.idle_clock ? *ls->conf.idle_clock : clock_mono_ns();
+}
+
+/* There is nothing to read. True when that has been so for long enough for a stage below. */
+static bool source_silent(struct shard *sh, struct port *p) {
+    int64_t ms = exec_idle_ms(p->task);
+    if (ms == INT64_MAX)
+        return false;
+    struct lane *l = sh->lane;
+    int64_t now = idle_clock(l->all);
+    if (!p->quiet || now < p->quiet_ns) {
+        p->quiet = true;
+        p->quiet_ns = now;
+    }
+    int64_t silent = (now - p->quiet_ns) / 1000000;
+    if (silent >= ms) {
+        silence_tick(sh, p, silent);
+        return true;
+    }
+    if (ms < (INT64_MAX - p->quiet_ns) / 1000000 && p->quiet_ns + ms * 1000000 < l->next_due_ns)
+        l->next_due_ns = p->quiet_ns + ms * 1000000;
+    return false;
+}
+
 /* `redo`: the source was here before the abort, so a full buffer of a merging task that paused it
  * then did not need these rows; waiting for it now could wait for ever. */
 static bool source_tick(struct shard *sh, struct port *p, bool redo) {
     struct log_rows rows;
     struct err e = ERR_INIT;
     int64_t off;
-    if (p->failed || (!redo && exec_paused(sh->ex, p->task)))
+    if (p->failed)
         return false;
+    if (!redo && exec_paused(sh->ex, p->task)) {
+        p->quiet = false;
+        return false;
+    }
     if (p->kind == PORT_MAKER)
         return !p->ended && maker_tick(sh, p);
-    int n = log_read(p->reader, sh->lane->all->tick_rows, &rows, &off, &e);
+    const struct port_silence *known = port_silence(p);
+    int64_t left = known ? known->off - task_position(p->task) : INT64_MAX;
+    if (left <= 0) {
+        silence_tick(sh, p, known->ms);
+        return true;
+    }
+    uint32_t max = sh->lane->all->tick_rows;
+    int n = log_read(p->reader, left < max ? (uint32_t)left : max, &rows, &off, &e);
     if (n == 0)
-        return false;
+        return source_silent(sh, p);
+    p->quiet = false;
     if (n < 0) {
         p->failed = true;
         p->err = e;

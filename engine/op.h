@@ -263,6 +263,9 @@ struct op_desc {
      * ... and sets wm and wm_before of the origin, which has a point for each record. */
     void (*records)(void *self, struct op_ctx *c, const struct log_rows *rows, int64_t off,
                     struct origin *o);
+    /* OP_SETS_TIME: after so many ms without records of its source it takes its stream for idle
+     * (origin.silent_ms tells it, origin.idle is its answer). INT64_MAX: never. NULL: never. */
+    int64_t (*idle)(const void *config);
     /* With pull: rows a second that the executor asks for; 0: as many as it can. */
     double (*rate)(const void *config);
     /* `port` counts linked in-ports. Empty batches are not handed in. */

@@ -105,6 +105,7 @@ static void port_free(struct port *p) {
     if (p->fd >= 0)
         p->files->close(p->files->ctx, p->fd);
     sbuf_free(&p->pending);
+    free(p->silent);
     free(p);
 }
 
@@ -391,19 +392,50 @@ int ports_close_epoch(struct ports *ps, struct log_epoch *ep, struct err *e) {
     return rc;
 }
 
+void port_silent(struct port *p, int64_t ms) {
+    if (p->silent_at < p->nsilent) { /* repeated */
+        p->silent_at++;
+        return;
+    }
+    if (p->nsilent == p->silent_cap) {
+        p->silent_cap = p->silent_cap ? p->silent_cap * 2 : 4;
+        p->silent = realloc(p->silent, p->silent_cap * sizeof *p->silent);
+        if (!p->silent)
+            abort();
+    }
+    p->silent[p->nsilent++] = (struct port_silence){ task_position(p->task), ms };
+    p->silent_at = p->nsilent;
+}
+
+const struct port_silence *port_silence(const struct port *p) {
+    return p->silent_at < p->nsilent ? &p->silent[p->silent_at] : NULL;
+}
+
+static void silence_commit(struct port *p) {
+    p->nsilent -= p->silent_pushed;
+    p->silent_at -= p->silent_pushed;
+    memmove(p->silent, p->silent + p->silent_pushed, p->nsilent * sizeof *p->silent);
+    p->silent_pushed = 0;
+}
+
 void ports_push(struct ports *ps) {
-    for (struct port *p = ps->first; p; p = p->next)
+    for (struct port *p = ps->first; p; p = p->next) {
+        p->silent_pushed = p->silent_at;
         for (struct executor_tap *tap = p->taps; tap; tap = tap->next) {
             struct tap_buf closed = tap->buf[0];
             tap->buf[0] = tap->buf[1];
             tap->buf[1] = closed;
         }
+    }
 }
 
 void ports_commit(struct ports *ps) {
-    for (struct port *p = ps->first; p; p = p->next)
+    for (struct port *p = ps->first; p; p = p->next) {
+        if (p->silent_pushed)
+            silence_commit(p);
         for (struct executor_tap *tap = p->taps; tap; tap = tap->next)
             tap_deliver(tap);
+    }
 }
 
 void ports_cut(struct ports *ps) {
@@ -431,6 +463,7 @@ static void port_rewind(struct port *p) {
     if (!port_reads(p))
         return;
     p->ended = false;
+    p->silent_at = p->silent_pushed = 0;
     if (!task_has_position(p->task) && p->start >= 0)
         task_seek(p->task, p->start);
     if (p->reader && log_seek(p->reader, task_position(p->task), &p->err) < 0)

@@ -18,6 +18,15 @@ struct port {
     int64_t cut;     /* position at the last change of the graph */
     int64_t base_ns; /* PORT_MAKER: when its row 0 was or would have been due */
     bool ended;      /* PORT_MAKER: it has no more rows */
+    /* PORT_SOURCE: nothing to read since quiet_ns. What has been decided of it in the open epochs:
+     * a redo takes it for idle at the same offsets. silent[0..at) have been, [0..pushed) are in the
+     * committing epoch. */
+    bool quiet;
+    int64_t quiet_ns;
+    struct port_silence {
+        int64_t off, ms;
+    } * silent;
+    uint32_t nsilent, silent_cap, silent_at, silent_pushed;
     struct err err;
     bool failed;
     const struct log_files *files; /* PORT_FILE */
@@ -53,6 +62,10 @@ void ports_free(struct ports *ps);
  * (ports_behind), the epoch must not commit: its plan says that the rows before were seen. */
 void ports_cut(struct ports *ps);
 bool ports_behind(const struct ports *ps);
+/* The source has been silent for `ms`: part of the running epoch. */
+void port_silent(struct port *p, int64_t ms);
+/* The next such decision that a redo has to repeat; NULL: none. */
+const struct port_silence *port_silence(const struct port *p);
 /* Rows that reached a sink go into the epoch. Negative: they do not fit into it. */
 int ports_sink(struct task *t, const struct batch *b, struct log_epoch *ep);
 /* The epoch closes: rows that were kept by partition go into it, bytes of file sinks are written;

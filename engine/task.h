@@ -38,10 +38,13 @@ struct task {
     uint64_t batches, ns;
     int64_t history_from;
     int64_t out_wm; /* watermark of its output after the last tick; TIME_MIN: none, or undone */
+    bool idle;      /* its output was idle after the last tick; false: no, or undone */
     uint64_t removed_by; /* plan version; 0: alive */
     /* sources */
     struct task **reach; /* tasks below it, in order, itself excluded */
     uint32_t nreach, reach_cap;
+    struct task **silent; /* of them, the stages that take it for idle after a while */
+    uint32_t nsilent, silent_cap;
     int64_t position;
     void *user;
     char sig_hex[33];
@@ -73,10 +76,10 @@ void task_touch(struct task *t); /* it takes part in the running epoch */
 /* tick.c */
 extern const struct op_host exec_host;
 void task_run(struct task *t);
-/* The watermark after this tick's part of a stream; without event time, its log time. TIME_MIN:
- * this tick brought none. */
+/* The watermark after this tick's part of a stream; without event time, the latest log time in it.
+ * TIME_MIN: this tick brought none. */
 int64_t origin_last_wm(const struct origin *o);
-void task_out_wm(struct task *t); /* after its part of the tick */
+void task_out_wm(struct task *t); /* after its part of the tick: its watermark, and idle or not */
 /* Hands rows of in-port `port` to the operator, stopping at due points of the timeline. */
 void task_deliver(struct task *t, int port, const struct batch *b);
 void task_timers(struct task *t); /* the rest of this tick's timeline */
@@ -87,10 +90,16 @@ void queue_add(struct arena *a, struct queue *q, const struct batch *b);
 /* align.c: a task fed by several origins. Rows wait in state until no origin can deliver an earlier
  * one; then they go on in (order time, link, position) order under new offsets. */
 struct align *align_new(struct task *t, bool restore);
-void align_free(struct align *al);
+void align_free(struct task *t);
 /* Takes this tick's rows of all links in and hands on what is due. */
 void align_run(struct task *t);
 void align_rebuild(struct task *t);
-bool align_full(const struct task *t, const struct task *source);
+void align_push(struct task *t); /* with exec_epoch_push, exec_epoch_commit */
+void align_commit(struct task *t);
+bool align_full(const struct task *t);
+/* The source is ahead of what a full buffer waits for. */
+bool align_ahead(const struct task *t, const struct task *source);
+/* The source that the lowest watermark comes from. */
+struct task *align_holder(const struct task *t);
 void align_stats(const struct task *t, struct task_stats *s); /* held_bytes, held_for */
 #endif

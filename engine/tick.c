@@ -211,6 +211,7 @@ static const struct origin *origin_min(struct arena *a, const struct origin *x,
         wm[i] = x->wm[i] < y->wm[i] ? x->wm[i] : y->wm[i];
     o->wm = wm;
     o->wm_before = x->wm_before < y->wm_before ? x->wm_before : y->wm_before;
+    o->idle = x->idle && y->idle;
     return o;
 }
 
@@ -333,21 +334,25 @@ void origin_end(struct task *t) {
     o->n = 1;
     o->raw = NULL;
     o->log_time = NULL;
+    o->silent_ms = 0;
+    o->idle = false;
     t->ctx.out_origin = o;
 }
 
 int64_t origin_last_wm(const struct origin *o) {
-    if (!o || o->n == 0)
+    if (!o || (!o->wm && !(o->log_time && o->n)))
         return TIME_MIN;
-    if (o->wm)
-        return o->wm[o->n - 1];
-    return o->log_time ? o->log_time[o->n - 1] : TIME_MIN;
+    if (!o->wm)
+        return o->log_max;
+    return o->n ? o->wm[o->n - 1] : o->wm_before;
 }
 
 void task_out_wm(struct task *t) {
-    int64_t wm = origin_last_wm(t->ctx.out_origin);
+    const struct origin *o = t->ctx.out_origin;
+    int64_t wm = origin_last_wm(o);
     if (wm > t->out_wm)
         t->out_wm = wm;
+    t->idle = o && o->idle;
 }
 
 void task_run(struct task *t) {

@@ -4,9 +4,12 @@
  *   struct head, i64 time[n], i64 wm[n] (streams with event time), then for each field a byte
  *   `nulls` (1: the null bits follow, in words of 8 bytes) and its values: 1 byte a bool, 8 a
  * number, 4*dim a vector; strings as u32 len[n] and their bytes. Little endian, not aligned. A
- * record without rows is a mark: the producer's watermark has risen. A row keeps the watermark of
- * its own partition, by which late is judged; what a group sees as time is the lowest watermark of
- * all producers, so that nothing fires before all have passed it.
+ * record without rows is a mark: the producer's watermark has risen, or its stream is idle or no
+ * longer so. A row keeps the watermark of its own partition, by which late is judged; what a group
+ * sees as time is the lowest watermark of all producers that are not idle, so that nothing fires
+ * before all have passed it. When a producer comes back from idle, its watermark, and that of its
+ * rows, is at least what the group had reached by then: the place of its record among the others
+ * says where. When all are idle, the group goes on to the highest of them.
  *
  * Cost: ~12 ns a row of three fields to write, ~6 ns to read. */
 #include "engine/exchange.h"
@@ -18,7 +21,7 @@
 #include <stdlib.h>
 
 struct head {
-    uint32_t n, producer, timed, zero;
+    uint32_t n, producer, timed, idle;
     int64_t wm; /* of the producer, after these rows */
 };
 
@@ -52,6 +55,7 @@ static void exchange_plan(struct op_plan *p) {
 
 struct exchange_self {
     int64_t sent; /* watermark that all groups have been told */
+    int idle;     /* and whether the stream is idle; -1: not told yet */
     /* records of this tick */
     struct span *rec;
     int64_t *group;
@@ -186,29 +190,41 @@ static void exchange_process(void *self, struct op_ctx *c, int port, const struc
 }
 
 static int64_t origin_wm(const struct origin *o) {
-    return o && o->wm && o->n ? o->wm[o->n - 1] : TIME_MIN;
+    if (!o || !o->wm)
+        return TIME_MIN;
+    return o->n ? o->wm[o->n - 1] : o->wm_before;
+}
+
+/* Whether groups that got no rows in this tick need a mark. */
+static bool must_tell(struct exchange_self *s, int64_t wm, bool idle) {
+    bool tell = wm > s->sent || s->idle != idle;
+    s->sent = wm > s->sent ? wm : s->sent;
+    s->idle = idle;
+    return tell;
 }
 
 static void exchange_end(void *self, struct op_ctx *c) {
     struct exchange_self *s = self;
     const struct exchange_config *conf = c->config;
     int64_t wm = origin_wm(c->origin);
+    bool idle = c->origin && c->origin->idle, tell = must_tell(s, wm, idle);
     struct column *cols;
     memset(s->told, 0, (size_t)conf->groups);
     for (uint32_t i = 0; i < s->n; i++)
         s->told[s->group[i]] = 1;
-    for (uint32_t g = 0; wm > s->sent && g < (uint32_t)conf->groups; g++)
+    for (uint32_t g = 0; tell && g < (uint32_t)conf->groups; g++)
         if (!s->told[g])
             record_make(s, c, NULL, NULL, 0, g);
-    if (wm > s->sent)
-        s->sent = wm;
-    for (uint32_t i = 0; i < s->n; i++) {
+    memset(s->told, 0, (size_t)conf->groups);
+    for (uint32_t i = s->n; i-- > 0;) { /* a group's last record: rows before it are of this tick */
         struct head h;
         char *p = (char *)s->rec[i].p;
         memcpy(&h, p, sizeof h);
-        h.wm = wm;
+        h.wm = s->told[s->group[i]] ? TIME_MIN : wm;
+        h.idle = idle;
         h.producer = c->origin ? c->origin->partition : 0;
         memcpy(p, &h, sizeof h);
+        s->told[s->group[i]] = 1;
     }
     for (uint32_t i = 0; i < s->n; i += BATCH_ROWS) {
         uint32_t n = s->n - i < BATCH_ROWS ? s->n - i : BATCH_ROWS;
@@ -231,14 +247,16 @@ static int exchange_open(void *self, struct op_ctx *c, struct err *e) {
     const struct exchange_config *conf = c->config;
     s->told = calloc((size_t)conf->groups, 1);
     s->sent = TIME_MIN;
+    s->idle = -1;
     return s->told ? 0 : err_errno(e, ENOMEM, "exchange");
 }
 
-/* After an undo or a restart the groups are told again; a watermark they know changes nothing. */
+/* After an undo or a restart the groups are told again; what they know changes nothing. */
 static void exchange_rebuild(void *self, struct op_ctx *c) {
     struct exchange_self *s = self;
     (void)c;
     s->sent = TIME_MIN;
+    s->idle = -1;
     s->n = s->cap = 0;
 }
 
@@ -279,28 +297,79 @@ const struct op_desc op_exchange_append = {
 
 /* ---- reading ---- */
 
+/* A producer that has been idle: kept for good. */
+struct silence {
+    int64_t raised; /* what the group had reached when its rows came back */
+    int64_t idle;   /* 1: they have not */
+};
+struct producer {
+    int64_t wm;
+    struct silence s;
+};
 struct reader_self {
     struct state *state;       /* u32 producer -> int64: its watermark */
-    int64_t *wm;               /* the same */
+    struct state *silences;    /* u32 producer -> struct silence */
+    struct producer *from;     /* the same */
     uint32_t first, producers; /* whose rows it reads: first..producers-1 */
-    int64_t min;
+    int64_t min;               /* what the group has reached; never falls */
+    bool all_idle;
 };
 
-static int64_t reader_min(const struct reader_self *s) {
-    int64_t min = TIME_MAX;
-    for (uint32_t i = s->first; i < s->producers; i++)
-        min = s->wm[i] < min ? s->wm[i] : min;
-    return min;
+static void reader_min(struct reader_self *s) {
+    int64_t min = TIME_MAX, max = TIME_MIN;
+    s->all_idle = true;
+    for (uint32_t i = s->first; i < s->producers; i++) {
+        const struct producer *p = &s->from[i];
+        max = p->wm > max ? p->wm : max;
+        if (p->s.idle)
+            continue;
+        s->all_idle = false;
+        min = p->wm < min ? p->wm : min;
+    }
+    min = s->all_idle ? max : min;
+    s->min = min > s->min ? min : s->min;
+}
+
+static void silence_put(struct reader_self *s, uint32_t i, bool idle) {
+    struct silence *v = state_edit(s->silences, &i, sizeof i, state_hash(&i, sizeof i), NULL);
+    v->idle = idle;
+    if (!idle)
+        v->raised = s->min;
+    else
+        v->raised = s->from[i].s.raised;
+    s->from[i].s = *v;
+}
+
+/* What the head of a record says of its producer. The watermark is that after its rows. */
+static void producer_says(struct reader_self *s, const struct head *h) {
+    struct producer *p = &s->from[h->producer];
+    bool turns = (p->s.idle != 0) != (h->idle != 0);
+    if (turns)
+        silence_put(s, h->producer, h->idle);
+    int64_t wm = h->wm > p->s.raised ? h->wm : p->s.raised;
+    if (wm > p->wm) {
+        uint64_t hash = state_hash(&h->producer, sizeof h->producer);
+        int64_t *v = state_edit(s->state, &h->producer, sizeof h->producer, hash, NULL);
+        *v = wm;
+        p->wm = wm;
+        turns = true;
+    }
+    if (turns)
+        reader_min(s);
 }
 
 static void reader_rebuild(void *self, struct op_ctx *c) {
     struct reader_self *s = self;
     (void)c;
     for (uint32_t i = s->first; i < s->producers; i++) {
-        const int64_t *v = state_find(s->state, &i, sizeof i, state_hash(&i, sizeof i));
-        s->wm[i] = v ? *v : TIME_MIN;
+        uint64_t hash = state_hash(&i, sizeof i);
+        const int64_t *v = state_find(s->state, &i, sizeof i, hash);
+        const struct silence *q = state_find(s->silences, &i, sizeof i, hash);
+        s->from[i].wm = v ? *v : TIME_MIN;
+        s->from[i].s = q ? *q : (struct silence){ .raised = TIME_MIN };
     }
-    s->min = reader_min(s);
+    s->min = TIME_MIN;
+    reader_min(s);
 }
 
 static int reader_open(void *self, struct op_ctx *c, struct err *e) {
@@ -308,9 +377,10 @@ static int reader_open(void *self, struct op_ctx *c, struct err *e) {
     const struct exchange_config *conf = c->config;
     s->first = conf->producer < 0 ? 0 : (uint32_t)conf->producer;
     s->producers = conf->producer < 0 ? (uint32_t)conf->producers : s->first + 1;
-    s->wm = calloc(s->producers, sizeof *s->wm);
+    s->from = calloc(s->producers, sizeof *s->from);
     s->state = op_state(c, 0, sizeof(int64_t));
-    if (!s->wm)
+    s->silences = op_state(c, 1, sizeof(struct silence));
+    if (!s->from)
         return err_errno(e, ENOMEM, "exchange");
     reader_rebuild(self, c);
     return 0;
@@ -318,13 +388,14 @@ static int reader_open(void *self, struct op_ctx *c, struct err *e) {
 
 static void reader_close(void *self) {
     struct reader_self *s = self;
-    free(s->wm);
+    free(s->from);
 }
 
 /* Cursor over one record. */
 struct cut {
     const char *p;
     struct head h;
+    int64_t raised; /* its rows are late by this watermark at least */
 };
 
 static const char *take_words(int64_t *to, const char *p, uint32_t n) {
@@ -383,6 +454,8 @@ static void emit_rows(struct op_ctx *c, const struct cut *cut, uint32_t first, u
         if (cut[k].h.timed) {
             p = take_words(time + at, p, n);
             p = take_words(wm + at, p, n);
+            for (uint32_t i = at; i < at + n; i++)
+                wm[i] = wm[i] > cut[k].raised ? wm[i] : cut[k].raised;
             timed = true;
         }
         for (int f = 0; f < schema->n; f++)
@@ -418,21 +491,16 @@ static void reader_records(void *self, struct op_ctx *c, const struct log_rows *
         memcpy(&cut[k].h, cut[k].p, sizeof cut[k].h);
         start = rows->value_end[k] & ~LOG_NULL;
         uint32_t from = cut[k].h.producer;
-        bool mine = from >= s->first && from < s->producers;
-        if (!mine)
+        if (from >= s->first && from < s->producers) {
+            producer_says(s, &cut[k].h);
+            cut[k].raised = s->from[from].s.raised;
+        } else {
             cut[k].h.n = 0;
-        if (mine && cut[k].h.wm > s->wm[from]) {
-            bool lowest = s->wm[from] == s->min;
-            s->wm[from] = cut[k].h.wm;
-            int64_t *v =
-                state_edit(s->state, &from, sizeof from, state_hash(&from, sizeof from), NULL);
-            *v = cut[k].h.wm;
-            if (lowest)
-                s->min = reader_min(s);
         }
         wm[k] = s->min;
     }
     o->wm = wm;
+    o->idle = s->all_idle;
     for (uint32_t k = 0; k < rows->n; k++) {
         if (held + cut[k].h.n > BATCH_ROWS) {
             emit_rows(c, cut, first, k, held, o);

@@ -183,6 +183,7 @@ struct time_self {
     enum type type;
     struct state *state; /* "" -> int64: latest event time so far */
     int64_t max, before; /* its value now; before this tick */
+    bool idle;           /* no records for a while; said again after an undo or a restart */
     /* This tick: event time of the rows that moved the watermark, in order. */
     uint32_t n;
     int64_t *off, *time;
@@ -204,6 +205,7 @@ static void time_rebuild(void *self, struct op_ctx *c) {
     s->before = s->pos_max = s->max;
     s->pos = INT64_MIN;
     s->n = 0;
+    s->idle = false;
 }
 static int time_open(void *self, struct op_ctx *c, struct err *e) {
     struct time_self *s = self;
@@ -323,12 +325,17 @@ static void time_process(void *self, struct op_ctx *c, int port, const struct ba
     c->count->passed += b->n - dropped;
     op_emit(c, 0, dropped ? rows_without(c->arena, out, drop) : out);
 }
+static int64_t time_idle(const void *config) {
+    const struct time_config *c = config;
+    return c->idle == PARAM_UNSET ? INT64_MAX : c->idle;
+}
 /* The timeline of all rows the source handed in, also of those that were rejected above. */
 static void time_end(void *self, struct op_ctx *c) {
     struct time_self *s = self;
     const struct time_config *conf = c->config;
     const struct origin *in = c->origin;
     if (in) {
+        s->idle = in->n == 0 && (s->idle || (in->silent_ms && in->silent_ms >= time_idle(conf)));
         struct origin *o = ARENA_NEW(c->arena, struct origin);
         int64_t *wm = ARENA_ARRAY(c->arena, int64_t, in->n + 1), max = s->before;
         for (uint32_t i = 0, k = 0; i < in->n; i++) {
@@ -340,6 +347,7 @@ static void time_end(void *self, struct op_ctx *c) {
         *o = *in;
         o->wm = wm;
         o->wm_before = watermark(conf, s->before);
+        o->idle = s->idle;
         c->out_origin = o;
     }
     if (s->max != s->before) {
@@ -360,6 +368,7 @@ const struct op_desc op_time = {
     .memory = MEMORY_UNBOUNDED,
     .plan = time_plan,
     .self_size = sizeof(struct time_self),
+    .idle = time_idle,
     .open = time_open,
     .process = time_process,
     .end = time_end,

@@ -22,7 +22,7 @@ struct time_config {
     struct time_field time;
     int base;          /* enum time_base */
     int64_t lateness;  /* ms a row may be behind the latest one before it is late */
-    int64_t idle;      /* ms without rows after which the source no longer holds back others;
+    int64_t idle;      /* ms without records after which a partition no longer holds back others;
                         * PARAM_UNSET: never */
     int64_t max_ahead; /* ms a row's time may be ahead of its record's log time */
 };
@@ -52,8 +52,10 @@ struct time_params {
           .offset = offsetof(T, member.idle),                                                      \
           .min = 1,                                                                                \
           .max = 1e15,                                                                             \
-          .doc = "After this time without rows the source should no longer hold back tasks that "  \
-                 "merge several. Not acted on yet." },                                             \
+          .doc = "After this time without records a partition of the source no longer holds back " \
+                 "the others, nor other sources, where they meet (docs/time.md). Default: it "     \
+                 "holds them back until it has rows. `run` knows where its files end, and does "   \
+                 "not need it." },                                                                 \
     {                                                                                              \
         .name = "max_ahead", .type = PT_DURATION, .offset = offsetof(T, member.max_ahead),         \
         .def = "\"1d\"", .max = 1e15,                                                              \

@@ -95,9 +95,9 @@ static uint32_t parts_of(struct world *w, const char *topic) {
 }
 
 static void sequence(uint32_t parts, uint32_t lanes, uint32_t batch, bool faults) {
-    struct world w = { .lanes = lanes };
+    struct world w;
     char text[4096];
-    world_open(&w, batch, false);
+    world_open_conf(&w, &(struct world_conf){ .batch_rows = batch, .lanes = lanes });
     world_topic_parts(&w, "wide", parts);
     world_topic_parts(&w, "one", 1);
     snprintf(text, sizeof text, flow, "wide", "wide", "wide", "wide");
@@ -160,11 +160,11 @@ static void test_equal_by_key(void **state) {
 /* ---- drain ---- */
 
 static void test_drain(void **state) {
-    struct world w = { .lanes = 2 };
+    struct world w;
     struct world_flow *a, *b;
     char text[4096];
     (void)state;
-    world_open(&w, 0, false);
+    world_open_conf(&w, &(struct world_conf){ .lanes = 2 });
     world_topic_parts(&w, "wide", 3);
     snprintf(text, sizeof text, flow, "wide", "wide", "wide", "wide");
     a = world_submit(&w, text);
@@ -203,10 +203,11 @@ static const char smooth[] =
     "\"inputs\":[\"f\"]}]}";
 
 static void ordered(uint32_t parts) {
-    struct world w = { .lanes = 1 + below(3) };
+    struct world w;
     char text[4096], row[128];
     struct sbuf x = { 0 }, y = { 0 };
-    world_open(&w, (uint32_t[]){ 1, 37, 1024 }[below(3)], false);
+    uint32_t lanes = 1 + below(3), batch = (uint32_t[]){ 1, 37, 1024 }[below(3)];
+    world_open_conf(&w, &(struct world_conf){ .batch_rows = batch, .lanes = lanes });
     world_topic_parts(&w, "wide", parts);
     snprintf(text, sizeof text, smooth, "wide", "wide", "wide");
     world_submit(&w, text);

@@ -74,6 +74,8 @@ static void executor_open(struct world *w) {
     snprintf(w->out_dir, sizeof w->out_dir, "%s/out", w->dir);
     conf.out_dir = w->out_dir;
     conf.epoch_bytes = w->epoch_bytes;
+    conf.align_bytes = w->align_bytes;
+    conf.idle_clock = &w->idle_ns;
     conf.files = w->ft ? fault_files(w->ft) : NULL;
     conf.sync_files = w->ft != NULL;
     if (executor_new(&w->x, &conf, &e) < 0)
@@ -116,12 +118,17 @@ void world_open(struct world *w, uint32_t batch_rows, bool power) {
 }
 
 void world_open_small(struct world *w, uint32_t batch_rows, bool power, size_t epoch_bytes) {
-    memset(w, 0, sizeof *w);
-    w->batch_rows = batch_rows;
-    w->epoch_bytes = epoch_bytes;
+    world_open_conf(w, &(struct world_conf){ batch_rows, power, epoch_bytes, 0, 0 });
+}
+
+void world_open_conf(struct world *w, const struct world_conf *conf) {
+    *w = (struct world){ .batch_rows = conf->batch_rows,
+                         .epoch_bytes = conf->epoch_bytes,
+                         .lanes = conf->lanes,
+                         .align_bytes = conf->align_bytes };
     make_dir(w->dir);
     w->plan = plan_new();
-    if (power)
+    if (conf->power)
         w->ft = fault_new(w->dir, 1);
     log_start(w);
     executor_open(w);
@@ -173,6 +180,11 @@ void world_append(struct world *w, const char *topic, const char *lines) {
 }
 
 void world_append_to(struct world *w, const char *topic, uint32_t partition, const char *lines) {
+    world_append_at(w, topic, partition, lines, WORLD_LOG_TIME);
+}
+
+void world_append_at(struct world *w, const char *topic, uint32_t partition, const char *lines,
+                     int64_t log_ms) {
     struct log_epoch *ep = log_epoch_begin(w->log);
     struct log_buf *b = log_buf_new();
     struct err e = ERR_INIT;
@@ -183,7 +195,7 @@ void world_append_to(struct world *w, const char *topic, uint32_t partition, con
         lines += len + (lines[len] == '\n');
     }
     log_buf_seal(b);
-    log_epoch_append(ep, topic, partition, b, 1700000000000, NULL);
+    log_epoch_append(ep, topic, partition, b, log_ms, NULL);
     log_buf_unref(b);
     if (log_commit_wait(ep, NULL, &e) != LOG_COMMITTED)
         fail_msg("append to %s: %s", topic, e.text);

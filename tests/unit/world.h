@@ -5,6 +5,7 @@
 #include "engine/executor.h"
 #include "planner/merge.h"
 
+#define WORLD_LOG_TIME INT64_C(1700000000000)
 struct world_flow {
     char name[32];
     char *text;
@@ -21,7 +22,9 @@ struct world {
     struct executor *x;
     uint32_t batch_rows;
     size_t epoch_bytes;
-    uint32_t lanes;   /* set before world_open; 0: 1. They take turns on the test's thread */
+    uint32_t lanes;
+    int64_t align_bytes;
+    int64_t idle_ns;  /* the clock that silent sources are measured by: the test moves it */
     struct fault *ft; /* `power`: files that lose what was not synced; NULL: real files */
     int boots;
     struct world_flow *flow;
@@ -32,6 +35,14 @@ struct world {
     void (*at_cut)(struct world *w, const struct change *ch, struct exec *ex);
 };
 
+struct world_conf { /* all may be 0 */
+    uint32_t batch_rows;
+    bool power;
+    size_t epoch_bytes;
+    uint32_t lanes;      /* they take turns on the test's thread */
+    int64_t align_bytes; /* of merging tasks */
+};
+void world_open_conf(struct world *w, const struct world_conf *conf);
 /* `power`: the log syncs each commit, and world_restart is a loss of power. */
 void world_open(struct world *w, uint32_t batch_rows, bool power);
 /* With less room in an epoch; 0: as usual. */
@@ -42,6 +53,9 @@ void world_topic_parts(struct world *w, const char *topic, uint32_t partitions);
 /* Appends records (one a line) and commits. */
 void world_append(struct world *w, const char *topic, const char *lines);
 void world_append_to(struct world *w, const char *topic, uint32_t partition, const char *lines);
+/* The others have WORLD_LOG_TIME. */
+void world_append_at(struct world *w, const char *topic, uint32_t partition, const char *lines,
+                     int64_t log_ms);
 /* Parses, plans, grafts; returns when it is durable. Fails the test on any error. */
 struct world_flow *world_submit(struct world *w, const char *text);
 /* As world_submit, but hands the error back: 0 or negative. */
