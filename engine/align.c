@@ -14,8 +14,9 @@
  * A link whose stream is idle (origin.idle) is left out of the minimum and its watermark rises with
  * it: when its rows come back they are ordered, and late, by that watermark. How far it had risen
  * by then depends on what the other streams brought meanwhile; so the first run of an epoch notes
- * it, and a redo after an abort raises the link by as much at the same offset. When all are idle
- * nothing is waited for, and the highest watermark holds. */
+ * it, and a redo after an abort raises the link by as much at the same offset, and takes no link
+ * for idle whose rows it knows to come. When all are idle nothing is waited for, and the highest
+ * watermark holds. */
 #include "engine/num.h"
 #include "engine/task.h"
 #include <assert.h>
@@ -30,15 +31,14 @@ struct align_link {
     int64_t wm;
     uint64_t seq; /* arrival number of its next row */
     bool idle;
-    bool capped;        /* idle again in a redo, which knows how far it will have risen */
+    int64_t end, seen;  /* offset behind its last row; the furthest ever: beyond `end` in a redo */
     struct task **root; /* the sources that its rows come from */
     uint32_t nroot;
 };
-struct align_raise { /* the link came back from idle: rows from `off` on are ordered at `wm` at
-                        least */
+/* A link came back from idle: its rows from `off` on are ordered at `wm` at least. */
+struct align_raise {
     uint32_t link;
     int64_t off, wm;
-    bool known;  /* from an undone epoch: not reached again yet */
     bool pushed; /* in the committing epoch */
 };
 struct align {
@@ -237,6 +237,7 @@ struct align *align_new(struct task *t, bool restore) {
         const struct task *from = t->in[i].from;
         al->first[i].wm = restore ? TIME_MIN : from->out_wm;
         al->first[i].idle = !restore && from->idle;
+        al->first[i].end = al->first[i].seen = INT64_MIN;
         roots_find(&al->first[i], from->origin);
         al->link[i] = al->first[i];
         if (!restore)
@@ -263,8 +264,11 @@ static void links_reload(struct task *t) {
     uint64_t it = 0;
     const void *key, *value;
     uint32_t klen, vlen;
-    for (int i = 0; i < t->nlinks; i++)
+    for (int i = 0; i < t->nlinks; i++) {
+        int64_t seen = al->link[i].seen;
         al->link[i] = al->first[i];
+        al->link[i].seen = seen;
+    }
     while (state_next(t->table[TABLE_ALIGN_META], &it, &key, &klen, &value, &vlen)) {
         struct meta m;
         uint16_t k;
@@ -286,19 +290,12 @@ static void links_reload(struct task *t) {
             link_put(t, i);
 }
 
-/* The stream is idle behind offset `end`. In a redo its next rows may be known to have been ordered
- * at a certain watermark: it then waits there instead. */
-static void link_idle(struct align *al, uint32_t li, int64_t end) {
-    struct align_link *l = &al->link[li];
-    for (uint32_t i = 0; i < al->nraise; i++) {
-        const struct align_raise *r = &al->raise[i];
-        if (r->link != li || !r->known || r->off < end)
-            continue;
-        l->wm = r->wm > l->wm ? r->wm : l->wm;
-        l->capped = true;
-        return;
-    }
-    l->idle = true;
+/* It has been idle before the redo, and come back. */
+static bool comes_back(const struct align *al, int link) {
+    for (uint32_t i = 0; i < al->nraise; i++)
+        if (al->raise[i].link == (uint32_t)link)
+            return true;
+    return false;
 }
 
 void align_rebuild(struct task *t) {
@@ -310,15 +307,10 @@ void align_rebuild(struct task *t) {
     al->next = 0;
     al->bytes = 0;
     links_reload(t);
-    for (uint32_t i = 0; i < al->nraise; i++) {
-        al->raise[i].known = true;
+    for (uint32_t i = 0; i < al->nraise; i++)
         al->raise[i].pushed = false;
-    }
     for (int i = 0; i < t->nlinks; i++)
-        if (al->link[i].idle) {
-            al->link[i].idle = false;
-            link_idle(al, (uint32_t)i, INT64_MIN);
-        }
+        al->link[i].idle = al->link[i].idle && !comes_back(al, i);
     while (state_next(t->table[TABLE_ALIGN], &it, &key, &klen, &value, &vlen)) {
         struct item item;
         uint16_t l;
@@ -332,8 +324,10 @@ void align_rebuild(struct task *t) {
 }
 
 void align_push(struct task *t) {
-    for (uint32_t i = 0; i < t->align->nraise; i++)
-        t->align->raise[i].pushed = !t->align->raise[i].known;
+    for (uint32_t i = 0; i < t->align->nraise; i++) {
+        struct align_raise *r = &t->align->raise[i];
+        r->pushed = r->off < t->align->link[r->link].end;
+    }
 }
 
 void align_commit(struct task *t) {
@@ -464,16 +458,6 @@ static void raise_add(struct align *al, struct align_raise r) {
     al->raise[al->nraise++] = r;
 }
 
-static void link_busy(struct align *al, uint32_t li, int64_t begin, int64_t end) {
-    struct align_link *l = &al->link[li];
-    if (l->idle)
-        raise_add(al, (struct align_raise){ .link = li, .off = begin, .wm = l->wm });
-    for (uint32_t i = 0; i < al->nraise; i++)
-        if (al->raise[i].link == li && al->raise[i].off < end + l->capped)
-            al->raise[i].known = false;
-    l->idle = l->capped = false;
-}
-
 /* A link's part of the tick. */
 static void link_take(struct task *t, uint32_t li, struct sbuf *buf) {
     struct align *al = t->align;
@@ -482,14 +466,17 @@ static void link_take(struct task *t, uint32_t li, struct sbuf *buf) {
     if (l->from->tick != t->ex->tick || !o)
         return;
     int64_t begin = o->at ? o->at[0] : o->off0, end = o->at ? o->at[o->n - 1] : o->off0 + o->n;
-    if (!o->idle)
-        link_busy(al, li, begin, end);
+    struct align_link *a = &al->link[li];
+    if (a->idle && !o->idle)
+        raise_add(al, (struct align_raise){ .link = li, .off = begin, .wm = a->wm });
+    a->idle = a->idle && o->idle;
     for (uint32_t k = 0; k < l->q.n; k++)
         align_take(t, li, l->q.v[k], buf);
     int64_t wm = raised(al, li, end), last = origin_last_wm(o);
-    al->link[li].wm = last > wm ? last : wm;
-    if (o->idle)
-        link_idle(al, li, end);
+    a->wm = last > wm ? last : wm;
+    a->end = end;
+    a->seen = end > a->seen ? end : a->seen;
+    a->idle = o->idle && end == a->seen; /* in a redo its next rows are known to come */
 }
 
 /* ---- handing rows on ---- */

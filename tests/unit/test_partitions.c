@@ -259,13 +259,13 @@ static void test_ordered(void **state) {
 
 /* Lanes as threads of their own: nothing lost or doubled, rows of a key in order. */
 static void test_threads(void **state) {
-    struct world w = { .lanes = 3 };
+    struct world w;
     struct err e = ERR_INIT;
     char text[4096], row[128];
     int64_t rows = 0;
     (void)state;
     rng = seed;
-    world_open(&w, 64, false);
+    world_open_conf(&w, &(struct world_conf){ .batch_rows = 64, .lanes = 3 });
     world_topic_parts(&w, "wide", 8);
     snprintf(text, sizeof text, flow, "wide", "wide", "wide", "wide");
     world_submit(&w, text);
