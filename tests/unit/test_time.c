@@ -75,8 +75,7 @@ static const char *windows(struct world *w) {
         assert_in_range(at, 0, 63);
         s = strstr(s, "\"n\":");
         assert_non_null(s);
-        count[at] +=
-            atol(s + strlen("\"n\":")) > 0 ? (int)strtol(s + strlen("\"n\":"), NULL, 10) : 0;
+        count[at] += (int)strtol(s + strlen("\"n\":"), NULL, 10);
         fired[at]++;
     }
     size_t n = 0;
