@@ -121,6 +121,7 @@ $(O)/%.o: %.c $(O)/flags
 	$(call say,CC,$<)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 $(O)/cluster/openapi.o: cluster/openapi.json
+$(O)/cluster/starter.o: $(wildcard dataflows/starters/*.json)
 $(O)/%.cc.o: %.cc $(O)/flags
 	@mkdir -p $(@D)
 	$(call say,CXX,$<)
@@ -231,9 +232,10 @@ $(O)/lint/%.ok: %.c $(O)/%.o .clang-tidy
 	@touch $@
 fmt: ## format the code
 	clang-format -i $(C_FILES)
-docs: $(DOCS_BIN) $(O)/braid ## docs/operators.md and spec.md from the parsers' tables, docs/cli.md from the commands
+docs: $(DOCS_BIN) $(O)/braid ## docs/operators.md and spec.md from the parsers' tables, docs/cli.md and braid.1 from the commands
 	$(foreach g,$(DOCS_BIN),$(g) docs/$(g:$(O)/docs/gen_%=%).md && ) true
 	$(O)/braid help --markdown >docs/cli.md
+	$(O)/braid help --man >docs/braid.1
 compdb: ## compile_commands.json for editors
 	@{ echo '['; for f in $(filter %.c,$(C_FILES)); do [ -z "$$n" ] || echo ','; n=1; \
 	  printf '{"directory":"%s","file":"%s","command":"%s"}' '$(CURDIR)' "$$f" '$(CC) $(CPPFLAGS) $(CFLAGS) -c '"$$f"; \

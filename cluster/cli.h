@@ -90,6 +90,12 @@ void cli_help(FILE *f, const struct cli_command *cmd);
 void cli_help_json(FILE *f, const struct cli_command *cmd);
 void cli_help_all(FILE *f);
 void cli_markdown(FILE *f);
+void cli_man(FILE *f); /* docs/braid.1 */
+/* Every option of a command: its own, its settings, and those that all have. */
+typedef void cli_option_fn(FILE *f, const struct cli_option *o);
+void cli_each_option(const struct cli_command *cmd, cli_option_fn *each, FILE *f);
+/* The completion script of a shell (completion.c); false: not one of bash, zsh, fish. */
+bool cli_completion(FILE *f, const char *shell);
 
 /* Whole files, for dataflow texts: "-" is stdin. Memory of `a`. ERR_NOTFOUND, ERR_SYSTEM, ERR_INPUT
  * (over `max` bytes). */

@@ -51,8 +51,7 @@ int cmd_width(int fd) {
 
 /* ---- submit ---- */
 
-/* Gives the server the files it does not have yet, by hash. */
-static int upload(struct cli *c, struct client *cl, const struct flowfile *f) {
+int cmd_upload(struct cli *c, struct client *cl, const struct flowfile *f) {
     struct sbuf reply = { 0 };
     int rc = 0;
     for (int i = 0; i < f->nfiles && rc == 0; i++) {
@@ -80,7 +79,7 @@ static void add_pair(struct sbuf *o, int i, const char *name, const char *value)
     sbuf_json_str(o, value, strlen(value));
 }
 
-static void spec_body(struct sbuf *o, const struct flowfile *f) {
+void cmd_spec_body(struct sbuf *o, const struct flowfile *f) {
     const char *name = strcmp(f->name, "-") == 0 ? "stdin" : f->name;
     sbuf_adds(o, "{\"file\":");
     text_json(o, name);
@@ -95,14 +94,12 @@ static void spec_body(struct sbuf *o, const struct flowfile *f) {
     sbuf_adds(o, "}}");
 }
 
-/* Reads and checks all files before anything is sent: an error costs no round trip and every file
- * that a config names is at hand. */
-static int load_all(struct cli *c, struct flowfile *f) {
+int cmd_load(struct cli *c, const char *const *names, int n, struct flowfile *f) {
     struct errs es = { 0 }, warn = { 0 };
     int rc = 0;
-    for (int i = 0; i < c->nargs; i++) {
+    for (int i = 0; i < n; i++) {
         struct err e = ERR_INIT;
-        int rc1 = flowfile_load(&f[i], c->args[i], &c->arena, &e);
+        int rc1 = flowfile_load(&f[i], names[i], &c->arena, &e);
         f[i].remote = true;
         if (rc1 < 0)
             errs_add(&es, &e);
@@ -158,15 +155,15 @@ int cmd_submit(struct cli *c) {
     const struct submit_options *o = c->opt;
     struct flowfile *f = ARENA_ARRAY(&c->arena, struct flowfile, c->nargs);
     struct client *cl;
-    int rc = load_all(c, f);
+    int rc = cmd_load(c, c->args, c->nargs, f);
     if (rc < 0 || (rc = cmd_connect(c, &cl)) < 0)
         return rc;
     struct sbuf body = { 0 };
     sbuf_adds(&body, "{\"specs\":[");
     for (int i = 0; i < c->nargs && rc == 0; i++) {
-        rc = upload(c, cl, &f[i]);
+        rc = cmd_upload(c, cl, &f[i]);
         sbuf_adds(&body, i ? "," : "");
-        spec_body(&body, &f[i]);
+        cmd_spec_body(&body, &f[i]);
     }
     sbuf_printf(&body, "],\"dry_run\":%s}", o->dry_run ? "true" : "false");
     struct json_doc doc;
@@ -385,4 +382,35 @@ int cmd_rm(struct cli *c) {
         printf("  %s goes on for %s\n", json_text(k, "task"),
                names_text(&c->arena, json_list(k, "dataflows")));
     return 0;
+}
+
+/* Until a dataflow can be taken out of the shared graph with its state. */
+int cmd_pause(struct cli *c) {
+    struct json_doc doc;
+    struct client *cl;
+    struct errs es = { 0 };
+    struct err e = ERR_INIT;
+    int rc = cmd_connect(c, &cl);
+    if (rc < 0)
+        return rc;
+    const char *path =
+        arena_printf(&c->arena, "/v1/dataflows/%s", client_escape(cl, c->args[0], &c->arena));
+    rc = client_json(cl, "GET", path, NULL, &c->arena, &doc, &es);
+    client_close(cl);
+    if (rc < 0) {
+        cli_errors(c, &es);
+        errs_free(&es);
+        return rc;
+    }
+    if (strcmp(c->command->name, "resume") == 0)
+        err_set(&e, ERR_CONFLICT, "dataflow '%.100s' is not paused: it is %s", c->args[0],
+                json_text(doc.root, "state"));
+    else
+        err_set(
+            &e, ERR_CONFLICT,
+            "dataflow '%.100s' cannot be paused: that needs a private copy of its tasks (fork), "
+            "which this version does not make; `braid rm` ends it, and a submit with \"start\": "
+            "\"earliest\" reads its topics again",
+            c->args[0]);
+    return cli_error(c, &e);
 }

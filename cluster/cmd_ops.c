@@ -178,6 +178,10 @@ int cmd_help(struct cli *c) {
         cli_markdown(stdout);
         return 0;
     }
+    if (h->man) {
+        cli_man(stdout);
+        return 0;
+    }
     const struct cli_command *m = c->nargs ? cli_find(c->args[0]) : NULL;
     if (c->nargs && !m)
         return cli_unknown(c, c->args[0]);

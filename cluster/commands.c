@@ -100,11 +100,38 @@ static const struct cli_option run_options[] = {
     { 0 },
 };
 
+static const struct cli_option test_options[] = {
+    { .name = "only",
+      .letter = 'k',
+      .type = CLI_TEXT,
+      .value = "TEXT",
+      .offset = offsetof(struct test_options, only),
+      .help = "only cases with TEXT in their name" },
+    { .name = "quiet",
+      .letter = 'q',
+      .type = CLI_FLAG,
+      .offset = offsetof(struct test_options, quiet),
+      .help = "only cases that fail" },
+    { 0 },
+};
 static const struct cli_option help_options[] = {
     { .name = "markdown",
       .type = CLI_FLAG,
       .offset = offsetof(struct help_options, markdown),
       .help = "print the page docs/cli.md" },
+    { .name = "man",
+      .type = CLI_FLAG,
+      .offset = offsetof(struct help_options, man),
+      .help = "print the manual page docs/braid.1" },
+    { 0 },
+};
+static const struct cli_option new_options[] = {
+    { .name = "from",
+      .type = CLI_TEXT,
+      .value = "TEMPLATE",
+      .offset = offsetof(struct new_options, from),
+      .help = "clean (the default: choose rows, compute fields), windows (aggregates by key and "
+              "minute) or made-up (without input)" },
     { 0 },
 };
 
@@ -113,6 +140,18 @@ static const struct cli_option submit_options[] = {
       .type = CLI_FLAG,
       .offset = offsetof(struct submit_options, dry_run),
       .help = "only tell what would be reused and what would be new" },
+    { 0 },
+};
+static const struct cli_option replace_options[] = {
+    { .name = "state-from",
+      .type = CLI_LIST,
+      .value = "NEW=OLD",
+      .offset = offsetof(struct replace_options, state_from),
+      .help = "task NEW begins with the state of the former task OLD; TASK alone is TASK=TASK" },
+    { .name = "dry-run",
+      .type = CLI_FLAG,
+      .offset = offsetof(struct replace_options, dry_run),
+      .help = "only tell what would be kept, started and stopped" },
     { 0 },
 };
 static const struct cli_option graph_options[] = {
@@ -240,6 +279,20 @@ static const struct cli_option top_options[] = {
 };
 
 const struct cli_command cli_commands[] = {
+    { .name = "new",
+      .group = HELP_LOCAL,
+      .args = "NAME",
+      .summary = "write a dataflow to begin with: NAME.json, a test and some records",
+      .help =
+          "They are valid and run at once. A dataflow file is strict JSON, without comments: what\n"
+          "each task is for stands in its label.",
+      .examples = "  braid new meters\n"
+                  "  braid new machines --from made-up",
+      .min = 1,
+      .max = 1,
+      .options = new_options,
+      .options_size = sizeof(struct new_options),
+      .run = cmd_new },
     { .name = "run",
       .group = HELP_LOCAL,
       .args = "FILE",
@@ -267,6 +320,21 @@ const struct cli_command cli_commands[] = {
       .min = 1,
       .max = -1,
       .run = cmd_validate },
+    { .name = "test",
+      .group = HELP_LOCAL,
+      .args = "FILE…",
+      .summary = "run unit tests of dataflows",
+      .help =
+          "FILE names a dataflow and cases: what goes in, how the clock moves, what is to come\n"
+          "out (docs/testing.md). Each case runs in this process, with large batches and row by\n"
+          "row. Exit code 0: all passed; 1: some failed; 2: a file is wrong.",
+      .examples = "  braid test dataflows/*/tests/*.json\n"
+                  "  braid test etl.test.json --only 'late rows'",
+      .min = 1,
+      .max = -1,
+      .options = test_options,
+      .options_size = sizeof(struct test_options),
+      .run = cmd_test },
     { .name = "up",
       .group = HELP_SERVER,
       .args = "",
@@ -291,6 +359,23 @@ const struct cli_command cli_commands[] = {
       .options = submit_options,
       .options_size = sizeof(struct submit_options),
       .run = cmd_submit },
+    { .name = "replace",
+      .group = HELP_FLOWS,
+      .args = "NAME FILE",
+      .summary = "put a new version of a dataflow in the place of the running one",
+      .help =
+          "In one step, with no row lost or seen twice. Tasks that have not changed, and none of\n"
+          "those above them, go on with their state. Others start anew, unless --state-from (or\n"
+          "`state_from` in FILE) lets them begin with a former task's state: of the same type and\n"
+          "the same parameters, over rows of the same fields, with keys of the same types.",
+      .examples = "  braid replace averages averages.json --dry-run\n"
+                  "  braid replace averages averages.json --state-from minute",
+      .min = 2,
+      .max = 2,
+      .client = true,
+      .options = replace_options,
+      .options_size = sizeof(struct replace_options),
+      .run = cmd_replace },
     { .name = "ls",
       .group = HELP_FLOWS,
       .args = "",
@@ -321,6 +406,27 @@ const struct cli_command cli_commands[] = {
       .options = graph_options,
       .options_size = sizeof(struct graph_options),
       .run = cmd_graph },
+    { .name = "pause",
+      .group = HELP_FLOWS,
+      .args = "NAME",
+      .summary = "not yet: hold a dataflow while others go on",
+      .help =
+          "To pause one of several dataflows that share tasks, it must be taken out of the shared\n"
+          "graph with a copy of its state (fork), which this version does not do: the command is\n"
+          "refused with exit code 4.",
+      .min = 1,
+      .max = 1,
+      .client = true,
+      .run = cmd_pause },
+    { .name = "resume",
+      .group = HELP_FLOWS,
+      .args = "NAME",
+      .summary = "not yet: let a paused dataflow go on",
+      .help = "Refused with exit code 4, as `pause` is.",
+      .min = 1,
+      .max = 1,
+      .client = true,
+      .run = cmd_pause },
     { .name = "rm",
       .group = HELP_FLOWS,
       .args = "NAME",
@@ -394,6 +500,21 @@ const struct cli_command cli_commands[] = {
       .summary = "what tasks can be made of, and their parameters",
       .max = 1,
       .run = cmd_operators },
+    { .name = "completion",
+      .group = HELP_OTHER,
+      .args = "SHELL",
+      .summary = "print the completion script of bash, zsh or fish",
+      .help = "Commands and options are completed, and through the server the names of running\n"
+              "dataflows and topics. `dataflows`, `topics`, `operators` and `templates` in the "
+              "place of\n"
+              "SHELL print the words the scripts ask for.",
+      .examples = "  . <(braid completion bash)\n"
+                  "  braid completion zsh >~/.zfunc/_braid\n"
+                  "  braid completion fish >~/.config/fish/completions/braid.fish",
+      .min = 1,
+      .max = 1,
+      .client = true,
+      .run = cmd_completion },
     { .name = "version",
       .group = HELP_OTHER,
       .args = "",

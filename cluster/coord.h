@@ -56,6 +56,12 @@ struct coord_spec {
  * after the commit, or after planning when `dry`. Errors are in `es`. */
 int coord_submit(struct coord *c, const struct coord_spec *specs, int n, bool dry, struct sbuf *out,
                  struct errs *es);
+/* Puts a new version in the place of dataflow `name`, in one step: what has not changed goes on
+ * with its state; what `state_from` says (new task -> former task), and the file, takes that of a
+ * former task over (planner/take.h). Appends the answer of PUT /v1/dataflows/NAME. ERR_NOTFOUND. */
+int coord_replace(struct coord *c, const char *name, const struct coord_spec *spec,
+                  const struct journal_pair *state_from, int nfrom, bool dry, struct sbuf *out,
+                  struct errs *es);
 /* Appends the answer of DELETE /v1/dataflows/NAME to `out`; returns after the commit. `drain`:
  * tasks that nobody else uses flush their open windows first; the answer names those that stay. */
 int coord_remove(struct coord *c, const char *name, bool drain, struct sbuf *out, struct err *e);

@@ -64,7 +64,11 @@ static const char *variable(void *user, const char *name, bool secret) {
     struct flowfile *f = user;
     if (secret) /* "0" is right for every parameter that a secret may stand in */
         return f->remote ? "0" : secret_text(f, name);
-    const char *value = getenv(name);
+    const char *value = NULL;
+    for (int i = 0; i < f->ngiven && !value; i++)
+        value = strcmp(f->given[i].name, name) == 0 ? f->given[i].value : NULL;
+    if (!value)
+        value = getenv(name);
     for (int i = 0; i < f->nvars; i++)
         if (strcmp(f->vars[i].name, name) == 0)
             return value;

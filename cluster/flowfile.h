@@ -22,6 +22,8 @@ struct flowfile {
     struct file *files;
     int nvars; /* ${NAME} in its configs, and what they are in this environment */
     struct flowvar *vars;
+    int ngiven; /* set before flowfile_parse: ${NAME}s that count before the environment's */
+    const struct flowvar *given;
     bool remote; /* set before flowfile_parse: secrets are a server's, and not looked for here */
     struct spec spec;
 };

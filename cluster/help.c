@@ -72,8 +72,7 @@ static unsigned role_of(const struct cli_command *m) {
 }
 
 /* Its own options, its settings, and those that all have; `up` has no --json. */
-typedef void option_printer(FILE *, const struct cli_option *);
-static void each_option(const struct cli_command *cmd, option_printer *each, FILE *f) {
+void cli_each_option(const struct cli_command *cmd, cli_option_fn *each, FILE *f) {
     for (const struct cli_option *o = cmd->options; o && o->name; o++)
         each(f, o);
     for (int k = 0; k < CONF_KEYS; k++) {
@@ -96,7 +95,7 @@ void cli_help(FILE *f, const struct cli_command *cmd) {
     if (cmd->help)
         fprintf(f, "\n%s\n", cmd->help);
     fprintf(f, "\n%sOptions%s\n", bold(f), plain(f));
-    each_option(cmd, print_option, f);
+    cli_each_option(cmd, print_option, f);
     if (cmd->examples)
         fprintf(f, "\n%sExamples%s\n%s\n", bold(f), plain(f), cmd->examples);
 }
@@ -206,9 +205,86 @@ void cli_markdown(FILE *f) {
             if (m->help)
                 fprintf(f, "\n%s\n", m->help);
             fputc('\n', f);
-            each_option(m, markdown_option, f);
+            cli_each_option(m, markdown_option, f);
             if (m->examples)
                 fprintf(f, "\n```sh\n%s\n```\n", m->examples);
         }
     }
+}
+
+/* ---- manual page ---- */
+
+/* Text of a man(7) page: backslashes and hyphens as themselves, no line that begins with a dot. */
+static void man_text(FILE *f, const char *s) {
+    bool start = true;
+    for (; *s; s++) {
+        if (start && (*s == '.' || *s == '\''))
+            fputs("\\&", f);
+        if (*s == '\\' || *s == '-')
+            fputc('\\', f);
+        fputc(*s == '\\' ? 'e' : *s, f);
+        start = *s == '\n';
+    }
+}
+
+static void man_option(FILE *f, const struct cli_option *o) {
+    fputs(".TP\n\\fB", f);
+    if (o->letter)
+        fprintf(f, "\\-%c\\fR, \\fB", o->letter);
+    fputs("\\-\\-", f);
+    man_text(f, o->name);
+    fputs("\\fR", f);
+    if (o->value)
+        fprintf(f, " \\fI%s\\fR", o->value);
+    fputc('\n', f);
+    man_text(f, o->help);
+    fputc('\n', f);
+}
+
+static void man_command(FILE *f, const struct cli_command *m) {
+    fprintf(f, ".SS braid %s [OPTION…]%s%s\n", m->name, *m->args ? " " : "", m->args);
+    man_text(f, m->summary);
+    fputs(".\n", f);
+    if (m->help) {
+        fputs(".PP\n", f);
+        man_text(f, m->help);
+        fputc('\n', f);
+    }
+    cli_each_option(m, man_option, f);
+    if (m->examples) {
+        fputs(".PP\nExamples:\n.PP\n.nf\n", f);
+        man_text(f, m->examples);
+        fputs("\n.fi\n", f);
+    }
+}
+
+/* Sections of settings: what the environment may say. */
+static void man_environment(FILE *f) {
+    fputs(".SH ENVIRONMENT\nEach setting of the server and of clients may also stand in the "
+          "environment: \\fB\\-\\-segment\\-bytes\\fR is \\fBBRAID_SEGMENT_BYTES\\fR. "
+          "\\fBNO_COLOR\\fR "
+          "turns colour off.\n",
+          f);
+}
+
+void cli_man(FILE *f) {
+    fputs(".\\\" Made by `braid help --man`.\n.TH BRAID 1\n.SH NAME\nbraid \\- stream processing "
+          "with shared work\n.SH SYNOPSIS\n\\fBbraid\\fR \\fICOMMAND\\fR [\\fIOPTION\\fR…] "
+          "[\\fIARGUMENT\\fR…]\n.SH DESCRIPTION\n",
+          f);
+    man_text(f, about);
+    fputs("\n.PP\nData goes to stdout, everything else to stderr.\n", f);
+    for (int g = 0; g < HELP_COUNT; g++) {
+        fputs(".SH \"", f);
+        for (const char *p = group_titles[g]; *p; p++)
+            fputc(*p >= 'a' && *p <= 'z' ? *p - 32 : *p, f);
+        fputs("\"\n", f);
+        for (const struct cli_command *m = cli_commands; m->name; m++)
+            if ((int)m->group == g)
+                man_command(f, m);
+    }
+    man_environment(f);
+    fputs(".SH \"EXIT STATUS\"\n", f);
+    man_text(f, codes);
+    fputc('\n', f);
 }

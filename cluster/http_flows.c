@@ -117,6 +117,29 @@ int http_submit_parse(struct submit_body *b, const char *text, size_t len, struc
     return rc < 0 ? rc : read_body(&r, b) < 0 ? ERR_INPUT : 0;
 }
 
+struct replace_body {
+    struct coord_spec spec;
+    const struct journal_pair *from;
+    int nfrom;
+    bool dry;
+};
+
+static int read_replace(struct reading *r, struct replace_body *b) {
+    static const char *const known[] = { "spec", "state_from", "dry_run" };
+    const struct jnode *root = r->doc.root;
+    if (root->type != J_OBJ)
+        return json_error(r->es, &r->doc, root, false, "the body must be an object, not %s",
+                          jtype_names[root->type]);
+    int rc = check_keys(r, root, known, 3, "the body");
+    const struct jnode *spec = member(r, root, "spec", J_OBJ, true, &rc);
+    const struct jnode *dry = member(r, root, "dry_run", J_BOOL, false, &rc);
+    b->dry = dry && dry->b;
+    b->from = pairs(r, root, "state_from", false, &b->nfrom, &rc);
+    if (spec && read_spec(r, spec, &b->spec) < 0)
+        rc = ERR_INPUT;
+    return rc;
+}
+
 /* ---- handlers ---- */
 
 int http_submit(struct request *r) {
@@ -125,6 +148,20 @@ int http_submit(struct request *r) {
     int rc = http_submit_parse(&b, r->body.p ? r->body.p : "", r->body.len, &r->arena, &es);
     if (rc == 0)
         rc = coord_submit(r->coord, b.spec, b.n, b.dry, &r->out, &es);
+    int status = rc < 0 ? http_errors(r, &es) : 200;
+    errs_free(&es);
+    return status;
+}
+
+int http_replace(struct request *r) {
+    struct errs es = { 0 };
+    struct replace_body b = { 0 };
+    struct reading rd = { .a = &r->arena, .es = &es };
+    int rc = json_parse(&rd.doc, "body", r->body.p ? r->body.p : "", r->body.len, &r->arena, &es);
+    if (rc == 0)
+        rc = read_replace(&rd, &b);
+    if (rc == 0)
+        rc = coord_replace(r->coord, r->param[0], &b.spec, b.from, b.nfrom, b.dry, &r->out, &es);
     int status = rc < 0 ? http_errors(r, &es) : 200;
     errs_free(&es);
     return status;

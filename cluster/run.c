@@ -9,7 +9,7 @@
 /* A source task and the recorded stream it reads. */
 struct feed {
     struct task *task;
-    const char *topic;
+    const char *topic, *id; /* of the task as the user wrote it */
     struct dataset *data;
     int64_t offset, time; /* of the next record; time of the last, for fairness */
     bool ended;
@@ -28,6 +28,7 @@ struct run {
     struct run_totals totals;
     int rc; /* of a callback or an input: ends the run */
     atomic_bool stop;
+    uint64_t ticks;
     /* the records of a tick */
     uint32_t *ends;
     char *bytes;
@@ -105,8 +106,7 @@ static void bind_sinks(struct run *r) {
     }
 }
 
-/* The delimiter when a task reads the topic's records as CSV, else 0. */
-static char csv_delimiter(const struct spec *s, const char *topic) {
+char run_delimiter(const struct spec *s, const char *topic) {
     for (int i = 0; i < s->nstages; i++) {
         const struct spec_stage *t = &s->stages[i];
         const char *reads = t->nlinks ? s->stages[t->links[0].from].reads : NULL;
@@ -116,12 +116,22 @@ static char csv_delimiter(const struct spec *s, const char *topic) {
     return 0;
 }
 
+static const char *task_id(const struct run *r, const struct task *t) {
+    for (int i = 0; i < r->flow->ntasks; i++)
+        for (int k = 0; k < r->flow->tasks[i].nstages; k++)
+            if (r->flow->stage[r->flow->tasks[i].first + k]->def == task_def(t))
+                return r->flow->tasks[i].id;
+    return "";
+}
+
 static int bind_feed(struct run *r, struct feed *f, struct task *t, struct err *e) {
     const struct task_def *d = task_def(t);
-    *f = (struct feed){ .task = t, .time = DATASET_NO_TIME };
+    *f = (struct feed){ .task = t, .id = task_id(r, t), .time = DATASET_NO_TIME };
     if (d->op->pull)
         return 0;
     f->topic = op_config_text(d->op, d->config, "topic");
+    if (r->conf.stepped)
+        return 0;
     const struct run_input *in = NULL;
     for (int i = 0; i < r->conf.ninputs && !in; i++)
         if (strcmp(r->conf.inputs[i].topic, f->topic) == 0)
@@ -131,7 +141,7 @@ static int bind_feed(struct run *r, struct feed *f, struct task *t, struct err *
                        f->topic, f->topic);
     struct dataset_conf conf = in->data;
     if (!conf.csv)
-        conf.csv = csv_delimiter(r->conf.spec, f->topic);
+        conf.csv = run_delimiter(r->conf.spec, f->topic);
     return dataset_open(&f->data, &conf, e);
 }
 
@@ -216,6 +226,27 @@ void run_close(struct run *r) {
 
 /* ---- running ---- */
 
+/* One record more of the tick. */
+static void buffer_add(struct run *r, uint32_t n, size_t *len, const char *data, uint32_t size) {
+    if (*len + size > r->cap) {
+        r->cap = *len + size;
+        r->bytes = realloc(r->bytes, r->cap);
+        if (!r->bytes)
+            abort();
+    }
+    memcpy(r->bytes + *len, data, size);
+    *len += size;
+    r->ends[n] = (uint32_t)*len;
+}
+
+static struct log_rows buffer_rows(struct run *r, uint32_t n, size_t len) {
+    r->totals.records += n;
+    r->totals.bytes += len;
+    return (struct log_rows){
+        .n = n, .value_end = r->ends, .values = r->bytes, .time = r->conf.now_ms
+    };
+}
+
 /* Fills the tick's buffer; rows->n is 0 at the end of the input. */
 static int feed_read(struct run *r, struct feed *f, uint32_t max, struct log_rows *rows,
                      struct err *e) {
@@ -234,22 +265,10 @@ static int feed_read(struct run *r, struct feed *f, uint32_t max, struct log_row
         f->has_ahead = n > 0 && len + rec->len > RUN_TICK_BYTES;
         if (f->has_ahead)
             break;
-        if (len + rec->len > r->cap) {
-            r->cap = len + rec->len;
-            r->bytes = realloc(r->bytes, r->cap);
-            if (!r->bytes)
-                abort();
-        }
-        memcpy(r->bytes + len, rec->data, rec->len);
-        len += rec->len;
-        r->ends[n++] = (uint32_t)len;
+        buffer_add(r, n++, &len, rec->data, rec->len);
         f->time = rec->time;
     }
-    *rows = (struct log_rows){
-        .n = n, .value_end = r->ends, .values = r->bytes, .time = r->conf.now_ms
-    };
-    r->totals.records += n;
-    r->totals.bytes += len;
+    *rows = buffer_rows(r, n, len);
     return 0;
 }
 
@@ -297,22 +316,125 @@ static bool feed_tick(struct run *r, struct feed *f, struct err *e) {
     return rows.n > 0;
 }
 
+/* What changed so far is final. */
+static void tick_done(struct run *r) {
+    if (++r->ticks % RUN_UNDO_TICKS)
+        return;
+    undo_push(exec_undo(r->ex));
+    undo_commit(exec_undo(r->ex));
+}
+
+static void feed_end(struct run *r, struct feed *f) {
+    f->ended = true;
+    exec_finish(r->ex, f->task);
+}
+
 int run_all(struct run *r, struct err *e) {
     int64_t start = clock_mono_ns();
-    struct undo *undo = exec_undo(r->ex);
     struct feed *f;
-    for (uint64_t tick = 1; r->rc == 0 && (f = next_feed(r)); tick++) {
-        if (!feed_tick(r, f, e) && r->rc == 0) {
-            f->ended = true;
-            exec_finish(r->ex, f->task);
-        }
-        if (tick % RUN_UNDO_TICKS == 0) { /* what changed so far is final */
-            undo_push(undo);
-            undo_commit(undo);
-        }
+    while (r->rc == 0 && (f = next_feed(r))) {
+        if (!feed_tick(r, f, e) && r->rc == 0)
+            feed_end(r, f);
+        tick_done(r);
     }
     r->totals.ns = clock_mono_ns() - start;
     return r->rc;
+}
+
+/* ---- stepped ---- */
+
+void run_clock(struct run *r, int64_t now_ms) {
+    r->conf.now_ms = now_ms;
+}
+
+static bool feed_is(const struct feed *f, const char *name) {
+    return strcmp(f->topic ? f->topic : f->id, name) == 0;
+}
+
+static int no_feed(const struct run *r, const char *name, struct err *e) {
+    const char *names[ERRS_MAX];
+    int n = 0;
+    for (int i = 0; i < r->nfeeds && n < ERRS_MAX; i++)
+        names[n++] = r->feeds[i].topic ? r->feeds[i].topic : r->feeds[i].id;
+    const char *near = err_nearest(name, names, n);
+    return err_set(e, ERR_NOTFOUND, "no source reads '%.100s'%s%s%s", name,
+                   near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+}
+
+static int not_now(const struct feed *f, const char *name, bool pull, struct err *e) {
+    if (f->ended)
+        return err_set(e, ERR_INPUT, "'%.100s' has ended before", name);
+    if (!f->topic != pull)
+        return err_set(e, ERR_INPUT,
+                       pull ? "'%.100s' is a topic: give it records, not a number of rows"
+                            : "'%.100s' makes its own rows: give it a number of rows, not records",
+                       name);
+    return 0;
+}
+
+static void feed_push(struct run *r, struct feed *f, const struct run_record *v, uint32_t n) {
+    for (uint32_t i = 0; i < n && r->rc == 0;) {
+        uint32_t k = 0;
+        size_t len = 0;
+        for (; i < n && k < r->conf.batch_rows && (k == 0 || len + v[i].len <= RUN_TICK_BYTES); i++)
+            buffer_add(r, k++, &len, v[i].data, v[i].len);
+        struct log_rows rows = buffer_rows(r, k, len);
+        exec_tick(r->ex, f->task, &rows, f->offset);
+        f->offset += k;
+        tick_done(r);
+    }
+}
+
+int run_push(struct run *r, const char *topic, const struct run_record *v, uint32_t n,
+             struct err *e) {
+    int readers = 0;
+    for (int i = 0; i < r->nfeeds; i++) {
+        struct feed *f = &r->feeds[i];
+        if (!feed_is(f, topic))
+            continue;
+        int rc = not_now(f, topic, false, e);
+        if (rc < 0)
+            return rc;
+        feed_push(r, f, v, n);
+        readers++;
+    }
+    return readers ? r->rc : no_feed(r, topic, e);
+}
+
+int64_t run_pull(struct run *r, const char *task, int64_t n, struct err *e) {
+    for (int i = 0; i < r->nfeeds; i++) {
+        struct feed *f = &r->feeds[i];
+        if (!feed_is(f, task))
+            continue;
+        int rc = not_now(f, task, true, e);
+        if (rc < 0)
+            return rc;
+        int64_t done = 0;
+        for (uint32_t k = 1; done < n && k > 0 && r->rc == 0; done += k) {
+            uint32_t max = r->conf.batch_rows;
+            k = exec_tick_pull(r->ex, f->task, n - done < max ? (uint32_t)(n - done) : max);
+            r->totals.records += k;
+            tick_done(r);
+        }
+        f->offset += done;
+        return r->rc < 0 ? r->rc : done;
+    }
+    return no_feed(r, task, e);
+}
+
+int run_end(struct run *r, const char *name, struct err *e) {
+    int ended = 0;
+    for (int i = 0; i < r->nfeeds && r->rc == 0; i++) {
+        struct feed *f = &r->feeds[i];
+        if ((name && !feed_is(f, name)) || (!name && f->ended))
+            continue;
+        if (f->ended)
+            return not_now(f, name, false, e);
+        feed_end(r, f);
+        tick_done(r);
+        ended++;
+    }
+    return ended || !name ? r->rc : no_feed(r, name, e);
 }
 
 void run_stop(struct run *r) {

@@ -35,6 +35,7 @@ struct run_conf {
     int64_t now_ms;                 /* the log time of every record */
     uint32_t batch_rows;            /* 0: BATCH_ROWS */
     int64_t limit;                  /* records of each source at most; 0: all */
+    bool stepped;                   /* no inputs: the caller hands records in, see run_push */
     /* Rows of a sink, one call a batch; column 0 is the record. NULL: counted only. Returns 0, or
      * a negative code that ends the run. */
     int (*rows)(void *arg, const struct run_sink *s, const struct batch *b);
@@ -66,8 +67,27 @@ struct run;
 int run_open(struct run **r, const struct run_conf *conf, struct errs *es);
 /* To the end of all inputs, then a watermark of infinity. */
 int run_all(struct run *r, struct err *e);
+/* The delimiter when a task reads the topic's records as CSV, else 0. */
+char run_delimiter(const struct spec *s, const char *topic);
 /* Ends all inputs after the running tick. Any thread; signal handlers. */
 void run_stop(struct run *r);
+
+/* ---- with conf.stepped, instead of run_all: the caller is clock and input ---- */
+struct run_record {
+    const char *data;
+    uint32_t len;
+};
+/* Records handed in from now on count as received then. */
+void run_clock(struct run *r, int64_t now_ms);
+/* Records of a topic, to each source that reads it; their rows are out when it returns.
+ * ERR_NOTFOUND: none reads it. ERR_INPUT: it has ended. */
+int run_push(struct run *r, const char *topic, const struct run_record *v, uint32_t n,
+             struct err *e);
+/* The next rows of a source task that makes its own; how many came (fewer than n at its end). */
+int64_t run_pull(struct run *r, const char *task, int64_t n, struct err *e);
+/* A topic (or a source task that makes its own rows) ends; NULL: whatever has not ended yet. */
+int run_end(struct run *r, const char *name, struct err *e);
+
 void run_totals(const struct run *r, struct run_totals *t);
 int run_tasks(const struct run *r); /* how many; in the file's order */
 void run_task(const struct run *r, int i, struct run_task *t);

@@ -1,10 +1,11 @@
-/* Changes of the plan on their way to the executor: submit and remove. */
+/* Changes of the plan on their way to the executor: submit, replace and remove. */
 #include "cluster/coord.h"
 #include "cluster/coord_impl.h"
 #include "cluster/events.h"
 #include "cluster/ingest.h"
 #include "cluster/view.h"
 #include "engine/clock.h"
+#include "planner/take.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -160,7 +161,16 @@ static int change_run(struct coord *c, struct pending *p, struct err *e) {
 
 /* ---- planning a submit ---- */
 
+struct replacement {
+    const char *name;
+    struct state_from *from;
+    int nfrom;
+    struct sbuf changes; /* made before the commit, when both versions are there */
+    struct change_take *takes;
+    int ntakes;
+};
 struct submission {
+    struct replacement *replace; /* NULL: a submit */
     struct coord *c;
     const struct coord_spec *in;
     int n;
@@ -303,6 +313,14 @@ static void explain_all(struct submission *s) {
 }
 
 static void answer(struct submission *s, struct sbuf *out) {
+    if (s->replace) {
+        sbuf_adds(out, "{");
+        sbuf_add(out, s->replace->changes.p, s->replace->changes.len);
+        sbuf_adds(out, ",");
+        view_histories(s->c, plan_find(s->c->plan, s->spec[0].name), out);
+        sbuf_adds(out, "}");
+        return;
+    }
     sbuf_adds(out, "{\"dataflows\":[");
     for (int i = 0; i < s->n; i++) {
         sbuf_adds(out, i ? ",{" : "{");
@@ -318,6 +336,10 @@ static void count_in(struct submission *s, const struct pending *p, struct sbuf 
     struct coord *c = s->c;
     coord_lock(c);
     plan_commit(c->plan);
+    for (int i = 0; i < p->x.change.nremove; i++)
+        coord_history_drop(c, p->x.change.remove[i]);
+    if (s->replace)
+        coord_drop(c, coord_dataflow(c, s->replace->name));
     for (int i = 0; i < s->n; i++) {
         struct journal_flow f = flow_record(s, i, p->record[i].serial);
         coord_add(c, &f);
@@ -327,7 +349,7 @@ static void count_in(struct submission *s, const struct pending *p, struct sbuf 
     answer(s, out);
     coord_unlock(c);
     for (int i = 0; i < s->n; i++)
-        events_add(c->events, "submitted", s->spec[i].name, "");
+        events_add(c->events, s->replace ? "replaced" : "submitted", s->spec[i].name, "");
 }
 
 /* Under change_lock. */
@@ -353,6 +375,46 @@ static int submit_planned(struct submission *s, struct pending *p, struct sbuf *
     return rc;
 }
 
+/* Under plan_lock; on error the plan is as before. */
+static int merge_replacement(struct submission *s, const struct change **ch, struct errs *es) {
+    struct replacement *r = s->replace;
+    struct plan *plan = s->c->plan;
+    const struct flow *former = plan_find(plan, r->name);
+    int rc = plan_replace(plan, r->name, &s->spec[0], &s->cut, es);
+    if (rc < 0)
+        return rc;
+    const struct flow *f = plan_find(plan, r->name);
+    rc =
+        plan_takes(f, former, &s->spec[0], r->from, r->nfrom, &r->takes, &r->ntakes, &s->arena, es);
+    if (rc < 0) {
+        plan_rollback(plan);
+        return rc;
+    }
+    view_replaced(f, former, r->takes, r->ntakes, &r->changes);
+    *ch = plan_change(plan);
+    return 0;
+}
+
+static int merge_any(struct submission *s, const struct change **ch, struct errs *es) {
+    if (s->replace)
+        return merge_replacement(s, ch, es);
+    int rc = merge_all(s, ch, es);
+    if (rc == 0)
+        explain_all(s);
+    return rc;
+}
+
+/* The former version's record goes, and state changes hands. */
+static void pending_replace(struct submission *s, struct pending *p) {
+    struct replacement *r = s->replace;
+    struct change_take *take = ARENA_ARRAY(&p->arena, struct change_take, r->ntakes + 1);
+    if (r->ntakes)
+        memcpy(take, r->takes, (size_t)r->ntakes * sizeof *take);
+    p->x.change.take = take;
+    p->x.change.ntake = r->ntakes;
+    p->record[p->nrecords++].serial = coord_dataflow(s->c, r->name)->serial;
+}
+
 static int submit_locked(struct submission *s, bool dry, struct sbuf *out, struct errs *es) {
     struct coord *c = s->c;
     struct err e = ERR_INIT;
@@ -360,18 +422,18 @@ static int submit_locked(struct submission *s, bool dry, struct sbuf *out, struc
     struct pending *p = NULL;
     coord_lock(c);
     s->cut = (struct plan_cut){ c->cut + 1, clock_wall_ms() };
-    int rc = merge_all(s, &ch, es);
-    if (rc == 0)
-        explain_all(s);
+    int rc = merge_any(s, &ch, es);
     if (rc == 0 && dry) {
         answer(s, out);
         plan_rollback(c->plan);
     } else if (rc == 0) {
         c->cut++;
-        p = pending_new(c, ch, s->n);
+        p = pending_new(c, ch, s->n + 1);
         plan_histories(c, p);
         for (int i = 0; i < s->n; i++)
             add_record(c, p, flow_record(s, i, ++c->serial));
+        if (s->replace)
+            pending_replace(s, p);
         p->meta = meta_of(c, ch->version);
     }
     coord_unlock(c);
@@ -380,20 +442,37 @@ static int submit_locked(struct submission *s, bool dry, struct sbuf *out, struc
     return rc;
 }
 
+static int submit(struct submission *s, bool dry, struct sbuf *out, struct errs *es) {
+    struct err e = ERR_INIT;
+    int rc = parse_all(s, es);
+    if (rc == 0 && !change_begin(s->c, &e)) {
+        rc = errs_add(es, &e);
+    } else if (rc == 0) {
+        rc = submit_locked(s, dry, out, es);
+        pthread_mutex_unlock(&s->c->change_lock);
+    }
+    for (int i = 0; s->planned && i < s->n; i++)
+        sbuf_free(&s->planned[i]);
+    arena_free(&s->arena);
+    return rc;
+}
+
 int coord_submit(struct coord *c, const struct coord_spec *specs, int n, bool dry, struct sbuf *out,
                  struct errs *es) {
     struct submission s = { .c = c, .in = specs, .n = n };
-    struct err e = ERR_INIT;
-    int rc = parse_all(&s, es);
-    if (rc == 0 && !change_begin(c, &e)) {
-        rc = errs_add(es, &e);
-    } else if (rc == 0) {
-        rc = submit_locked(&s, dry, out, es);
-        pthread_mutex_unlock(&c->change_lock);
-    }
-    for (int i = 0; s.planned && i < n; i++)
-        sbuf_free(&s.planned[i]);
-    arena_free(&s.arena);
+    return submit(&s, dry, out, es);
+}
+
+int coord_replace(struct coord *c, const char *name, const struct coord_spec *spec,
+                  const struct journal_pair *state_from, int nfrom, bool dry, struct sbuf *out,
+                  struct errs *es) {
+    struct replacement r = { .name = name, .nfrom = nfrom };
+    struct submission s = { .c = c, .in = spec, .n = 1, .replace = &r };
+    r.from = ARENA_ARRAY(&s.arena, struct state_from, nfrom + 1);
+    for (int i = 0; i < nfrom; i++)
+        r.from[i] = (struct state_from){ state_from[i].name, state_from[i].text, NULL };
+    int rc = submit(&s, dry, out, es);
+    sbuf_free(&r.changes);
     return rc;
 }
 

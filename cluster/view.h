@@ -11,6 +11,11 @@ enum view_form { VIEW_JSON, VIEW_DOT, VIEW_TEXT };
  * and starts; and, once it runs, from which rows on its tasks see their input. */
 void view_planned(struct coord *c, const struct flow *f, struct sbuf *out);
 void view_histories(struct coord *c, const struct flow *f, struct sbuf *out);
+/* Under plan_lock, before the commit of a replacement: what of it goes on, is new, takes state over
+ * (view_replace.c). */
+struct change_take;
+void view_replaced(const struct flow *f, const struct flow *former, const struct change_take *takes,
+                   int ntakes, struct sbuf *out);
 /* Under plan_lock, before the removal: what of it stays, and who keeps it. */
 void view_removed(const struct flow *f, struct sbuf *out);
 

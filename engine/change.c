@@ -45,7 +45,12 @@ int change_bind(struct shard *sh, const struct change *ch, bool restore, struct 
 /* On one shard: all of it or nothing. */
 static int shard_apply(struct shard *sh, const struct change *ch, struct err *e) {
     int rc = exec_apply(sh->ex, ch, false, e);
-    if (rc == 0 && (rc = change_bind(sh, ch, false, e)) < 0) {
+    if (rc < 0)
+        return rc;
+    rc = exec_take(sh->ex, ch, e);
+    if (rc < 0)
+        exec_take_back(sh->ex, ch);
+    else if ((rc = change_bind(sh, ch, false, e)) < 0) {
         change_undo_bind(sh, ch);
         exec_take_back(sh->ex, ch);
     }
@@ -60,9 +65,28 @@ uint32_t change_parts(const struct change *ch) {
     return n;
 }
 
+/* What changes hands goes into one epoch, and leaves room for others. */
+static int check_take(const struct lanes *ls, const struct change *ch, struct err *e) {
+    uint64_t bytes = 0, max = ls->conf.epoch_bytes / 2;
+    for (uint32_t i = 0; i < ls->nshards; i++)
+        bytes += exec_take_bytes(ls->shard[i]->ex, ch);
+    if (bytes <= max)
+        return 0;
+    return err_set(e, ERR_INPUT,
+                   "the state that is to change hands has %llu MiB; at most %llu can in one step",
+                   (unsigned long long)(bytes >> 20), (unsigned long long)(max >> 20));
+}
+
+void change_retake(struct lanes *ls, const struct change *whole) {
+    for (uint32_t i = 0; i < ls->nshards && whole->ntake; i++)
+        exec_take(ls->shard[i]->ex, whole, NULL);
+}
+
 int change_apply(struct lanes *ls, const struct change *whole, struct err *e) {
     struct arena a = { 0 };
-    int rc = 0;
+    int rc = check_take(ls, whole, e);
+    if (rc < 0)
+        return rc;
     lanes_grow(ls, change_parts(whole));
     for (uint32_t i = 0; i < ls->nshards && rc == 0; i++) {
         struct change ch = shard_change(ls->shard[i], whole, &a);

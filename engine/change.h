@@ -14,6 +14,8 @@ int change_bind(struct shard *sh, const struct change *ch, bool restore, struct 
 int change_apply(struct lanes *ls, const struct change *ch, struct err *e);
 /* The removed tasks see a watermark of infinity (again, after an undo). */
 void change_drain(struct lanes *ls, const struct change *ch);
+/* State changes hands again, after an undo and before ports_abort. */
+void change_retake(struct lanes *ls, const struct change *ch);
 /* ERR_INPUT: a removed exchange lies below removed windows, so what they put out at their end would
  * need further epochs to arrive. */
 int change_drainable(const struct lanes *ls, const struct change *ch, struct err *e);

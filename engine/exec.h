@@ -48,6 +48,12 @@ int exec_apply(struct exec *ex, const struct change *ch, bool restore, struct er
 /* Gives the tasks that the applied change removes a watermark of infinity, at its cut: no rows may
  * have passed since. Tasks that stay notice nothing. */
 void exec_drain(struct exec *ex, const struct change *ch);
+/* Fills the new tasks of change->take (take.c), between exec_apply and the first tick, and again
+ * after an undo. ERR_INPUT: the state has another form, or the rows of several sources wait in it.
+ */
+int exec_take(struct exec *ex, const struct change *ch, struct err *e);
+/* Bytes of memory that exec_take would read. */
+uint64_t exec_take_bytes(struct exec *ex, const struct change *ch);
 /* Takes an applied change back whole, when the driver could not bind one of its tasks. */
 void exec_take_back(struct exec *ex, const struct change *ch);
 /* The epoch that removed them has committed: frees tasks removed up to plan version `version`,

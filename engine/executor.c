@@ -291,6 +291,8 @@ static void epoch_abort(struct executor *x) {
         x->changes = x->committing_changes;
         x->committing_changes = NULL;
     }
+    for (c = x->changes; c; c = c->next)
+        change_retake(&x->lanes, &c->change);
     for (uint32_t i = 0; i < x->lanes.nshards; i++)
         ports_abort(&x->lanes.shard[i]->ports);
     for (c = x->changes; c; c = next) { /* their records go into the next epoch again */
@@ -362,12 +364,18 @@ static void apply(struct executor *x, struct executor_change *c) {
     x->dirty = true;
 }
 
-/* A draining change is the first thing of its epoch, with no other in flight: an abort then takes
- * the graph back to exactly its cut, where it is drained again. A change that needs more shards
- * waits in the same way: they begin without an open epoch. */
+/* What windows hold, and state that changes hands, must be that of the cut. */
+static bool change_is_exact(const struct change *ch) {
+    return ch->drain || ch->ntake;
+}
+
+/* Such a change is the first thing of its epoch, with no other in flight: an abort then takes the
+ * graph back to exactly its cut, where it happens again. A change that needs more shards waits in
+ * the same way: they begin without an open epoch. */
 static bool change_must_wait(const struct executor *x) {
     return x->waiting && (x->committing || x->dirty) &&
-           (x->waiting->change.drain || change_parts(&x->waiting->change) > x->lanes.nshards);
+           (change_is_exact(&x->waiting->change) ||
+            change_parts(&x->waiting->change) > x->lanes.nshards);
 }
 
 static void visit_all(struct executor *x, void (*fn)(void *, struct exec *), void *arg) {
@@ -385,7 +393,7 @@ static bool take_changes(struct executor *x) {
     while (x->waiting && !change_must_wait(x)) {
         struct executor_change *c = x->waiting;
         /* Rows on their way through exchanges are this side of the cut: they arrive first. */
-        if (c->change.drain && lanes_run_exchanges(&x->lanes)) {
+        if (change_is_exact(&c->change) && lanes_run_exchanges(&x->lanes)) {
             x->dirty = true;
             return true;
         }

@@ -41,6 +41,10 @@ struct task_def {
 static inline uint32_t task_parts(const struct task_def *d) {
     return d->parts ? d->parts : 1;
 }
+/* Instance `to`, new in a change, begins with the state that `from` has at its cut. */
+struct change_take {
+    uint64_t from, to;
+};
 /* One step of the plan: parents come before children in `add`, children before parents in
  * `remove`. Applied between two ticks, at a cut, and committed with the epoch that begins there. */
 struct change {
@@ -51,6 +55,9 @@ struct change {
     /* The removed tasks see a watermark of infinity first: open windows come out (`rm --drain`).
      * Set by the caller of the executor, never by the planner. */
     bool drain;
+    /* State that changes hands; set by the caller, too (planner/take.h). */
+    int ntake;
+    const struct change_take *take;
     /* Running OP_ANY_PORTS tasks whose out-ports have grown: the same instance, more out_name and
      * out at the end. Before `add`: a new child may link to the new port. The former task_def stays
      * valid until the instance is freed. */

@@ -54,7 +54,7 @@ extern const struct param_type_text param_type_texts[PARAM_TYPES];
 enum param_flags {
     PARAM_OPTIONAL = 1, /* may be absent without a default: NULL, empty, or PARAM_UNSET */
     PARAM_SECRET = 2,   /* never printed */
-    PARAM_LIVE = 4,     /* may change while running */
+    PARAM_LIVE = 4,     /* may change while running: the form and meaning of state stay */
 };
 #define PARAM_UNSET INT64_MIN /* absent optional I64, DURATION, SIZE; an absent F64 is NaN */
 
@@ -326,4 +326,6 @@ void params_canonical(const struct op_desc *d, const void *config, bool all, str
 /* The same for one class of parameters. */
 void params_class(const struct op_desc *d, const void *config, enum param_class cls,
                   struct sbuf *out);
+/* The semantic ones that are not PARAM_LIVE: equal where state may change hands. */
+void params_form(const struct op_desc *d, const void *config, struct sbuf *out);
 #endif

@@ -214,13 +214,14 @@ static void add_params(struct sbuf *out, const struct param *const *order, int n
     sbuf_adds(out, "}");
 }
 
-/* Of one class: sorted by name, so that the order of a table may change. */
-void params_class(const struct op_desc *d, const void *config, enum param_class cls,
-                  struct sbuf *out) {
+/* Of one class, without those that have a flag of `but`: sorted by name, so that the order of a
+ * table may change. */
+static void add_class(const struct op_desc *d, const void *config, enum param_class cls,
+                      unsigned but, struct sbuf *out) {
     const struct param *order[PARAMS_MAX];
     int n = 0;
     for (const struct param *p = d->params; p && p->name; p++) {
-        if (p->class != cls || absent(p, cslot(p, config)))
+        if (p->class != cls || p->flags & but || absent(p, cslot(p, config)))
             continue;
         assert(n < PARAMS_MAX);
         int at = n++;
@@ -229,6 +230,15 @@ void params_class(const struct op_desc *d, const void *config, enum param_class 
         order[at] = p;
     }
     add_params(out, order, n, config, false);
+}
+
+void params_class(const struct op_desc *d, const void *config, enum param_class cls,
+                  struct sbuf *out) {
+    add_class(d, config, cls, 0, out);
+}
+
+void params_form(const struct op_desc *d, const void *config, struct sbuf *out) {
+    add_class(d, config, PARAM_SEMANTIC, PARAM_LIVE, out);
 }
 
 void params_canonical(const struct op_desc *d, const void *config, bool all, struct sbuf *out) {

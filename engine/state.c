@@ -366,6 +366,10 @@ void state_prefetch_entry(const struct state *s, uint64_t hash) {
         __builtin_prefetch(p);
 }
 
+uint32_t state_vsize(const struct state *s) {
+    return s->vsize;
+}
+
 uint64_t state_count(const struct state *s) {
     return s->live;
 }

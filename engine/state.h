@@ -39,6 +39,7 @@ bool state_drop(struct state *s, const void *key, uint32_t klen, uint64_t hash);
 void state_prefetch_slot(const struct state *s, uint64_t hash);
 void state_prefetch_entry(const struct state *s, uint64_t hash);
 
+uint32_t state_vsize(const struct state *s); /* as in state_new */
 uint64_t state_count(const struct state *s);
 uint64_t state_bytes(const struct state *s); /* memory held */
 /* Visits every live key in no order; `it` starts at 0. False at the end. No edits meanwhile. */

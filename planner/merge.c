@@ -10,6 +10,8 @@ struct merging {
     struct flow *f;
     struct plan_cut cut;
     const struct plan_bound *bound; /* restart: one a stage; else NULL */
+    const struct flow *former;      /* replaced by this one; NULL: none */
+    uint64_t former_stamp;          /* of the instances that it used */
     struct errs *es;
     struct inst **parents; /* of the stage at hand, by link */
     bool timeless;         /* no timers and one source: watermarks cannot change its output */
@@ -67,9 +69,15 @@ static bool spec_timeless(const struct spec *s) {
     return sources == 1;
 }
 
+static bool former_inst(const struct merging *m, const struct inst *in) {
+    return m->former && in->stamp == m->former_stamp;
+}
+
 /* Whether the history of a running instance is one that this dataflow accepts (merge.h). */
 static bool joinable(const struct merging *m, const struct inst *in, const struct spec_stage *st) {
     if (in->cut.id == m->cut.id) /* of one request: what differs there was meant to differ */
+        return same_text(in->attach, st->attach);
+    if (former_inst(m, in)) /* its own past, whatever the rule for others' */
         return same_text(in->attach, st->attach);
     if (st->attach)
         return false;
@@ -85,15 +93,21 @@ static bool better(const struct inst *a, const struct inst *b) {
     return a->def->instance < b->def->instance;
 }
 
+/* What the replaced dataflow used comes first; what nobody may share goes on only there, once. */
 static struct inst *find_running(const struct merging *m, const struct spec_stage *st) {
-    struct inst *best = NULL;
-    if (!shareable(st->op))
-        return NULL;
-    for (struct inst *in = model_lookup(m->p, st->sig); in; in = in->next_sig)
-        if (sig_equal(in->def->sig, st->sig) && better(in, best) && equal_inst(m, in, st) &&
-            joinable(m, in, st))
+    struct inst *best = NULL, *own = NULL;
+    bool shared = shareable(st->op);
+    for (struct inst *in = model_lookup(m->p, st->sig); in; in = in->next_sig) {
+        if (!sig_equal(in->def->sig, st->sig) || !equal_inst(m, in, st) || !joinable(m, in, st))
+            continue;
+        if (former_inst(m, in) && (shared || in->refs == 0) && better(in, own))
+            own = in;
+        if (shared && better(in, best))
             best = in;
-    return best;
+    }
+    if (own && !shared)
+        own->stamp = 0;
+    return own ? own : best;
 }
 
 /* On restart: the instance with the saved number, if its signature still holds. */
@@ -383,10 +397,11 @@ static void undo_steps(struct plan *p, int nsteps, const struct inst *mark) {
     }
 }
 
-int merge_bound(struct plan *p, const struct spec *s, const struct plan_cut *cut,
-                const struct plan_bound *bound, struct errs *es) {
-    struct merging m = { .p = p, .s = s, .cut = *cut, .bound = bound, .es = es };
-    m.timeless = spec_timeless(s);
+static int merge(struct merging *m) {
+    struct plan *p = m->p;
+    const struct spec *s = m->s;
+    struct errs *es = m->es;
+    m->timeless = spec_timeless(s);
     const struct flow *other = plan_find(p, s->name);
     if (other) {
         const struct jnode *n = jnode_get(s->doc.root, "name");
@@ -400,17 +415,23 @@ int merge_bound(struct plan *p, const struct spec *s, const struct plan_cut *cut
     int nsteps = p->nsteps;
     const struct inst *mark = p->fresh_last;
     arena_reset(&p->scratch);
-    m.f = make_flow(&m);
+    m->f = make_flow(m);
     for (int i = 0; i < s->nstages; i++)
-        resolve_stage(&m, i);
-    make_uses(&m);
-    int rc = check_topics(&m);
+        resolve_stage(m, i);
+    make_uses(m);
+    int rc = check_topics(m);
     /* Attached even after a conflict: then undone like any other. */
-    flow_attach(p, m.f);
-    *model_step(p) = (struct step){ .kind = STEP_SUBMIT, .flow = m.f };
+    flow_attach(p, m->f);
+    *model_step(p) = (struct step){ .kind = STEP_SUBMIT, .flow = m->f };
     if (rc < 0)
         undo_steps(p, nsteps, mark);
     return rc;
+}
+
+int merge_bound(struct plan *p, const struct spec *s, const struct plan_cut *cut,
+                const struct plan_bound *bound, struct errs *es) {
+    struct merging m = { .p = p, .s = s, .cut = *cut, .bound = bound, .es = es };
+    return merge(&m);
 }
 
 int plan_submit(struct plan *p, const struct spec *s, const struct plan_cut *cut,
@@ -430,6 +451,32 @@ int plan_remove(struct plan *p, const char *name, const struct change **change, 
     if (change)
         *change = plan_change(p);
     return 0;
+}
+
+int plan_replace(struct plan *p, const char *name, const struct spec *s, const struct plan_cut *cut,
+                 struct errs *es) {
+    struct merging m = { .p = p, .s = s, .cut = *cut, .es = es };
+    struct flow *former = plan_find(p, name);
+    struct err e = ERR_INIT;
+    if (!former) {
+        plan_unknown(p, name, &e);
+        return errs_add(es, &e);
+    }
+    if (strcmp(s->name, name) != 0)
+        return json_error(es, &s->doc, jnode_get(s->doc.root, "name"), false,
+                          "the dataflow to replace is '%s': the file must have the same name",
+                          name);
+    int nsteps = p->nsteps;
+    const struct inst *mark = p->fresh_last;
+    plan_remove(p, name, NULL, NULL);
+    m.former = former;
+    m.former_stamp = ++p->stamp;
+    for (int i = 0; i < former->nuses; i++)
+        former->uses[i].inst->stamp = m.former_stamp;
+    int rc = merge(&m);
+    if (rc < 0)
+        undo_steps(p, nsteps, mark);
+    return rc;
 }
 
 static int newest_first(const void *a, const void *b) {

@@ -31,6 +31,12 @@ int plan_submit(struct plan *p, const struct spec *s, const struct plan_cut *cut
                 const struct change **change, struct errs *es);
 /* Takes a dataflow out. ERR_NOTFOUND with the nearest name. */
 int plan_remove(struct plan *p, const char *name, const struct change **change, struct err *e);
+/* Takes dataflow `name` out and its new version `s` in. What the former used goes on wherever
+ * signature, parents and attach parameters agree, whatever its `history` says: it is its own past.
+ * On error nothing of this call remains: ERR_NOTFOUND, ERR_INPUT (`s` has another name), or as
+ * plan_submit. The former's record holds until plan_commit. */
+int plan_replace(struct plan *p, const char *name, const struct spec *s, const struct plan_cut *cut,
+                 struct errs *es);
 const struct change *plan_change(struct plan *p);
 /* The executor has taken the change over: removed instances wait for plan_freed. */
 void plan_commit(struct plan *p);

@@ -684,6 +684,29 @@ static void read_tasks(struct parser *p, const struct jnode *list) {
     spec_lower(s, p->env, p->a, p->es);
 }
 
+static bool has_task(const struct spec *s, const char *id) {
+    int i = 0;
+    while (i < s->ntasks && !(s->tasks[i].id && strcmp(s->tasks[i].id, id) == 0))
+        i++;
+    return i < s->ntasks;
+}
+
+/* The former task is looked up when there is one. */
+static void read_state_from(struct parser *p, const struct jnode *obj) {
+    struct spec *s = p->s;
+    s->state_from = ARENA_ARRAY(p->a, struct state_from, obj->n + 1);
+    for (const struct jnode *c = obj->n ? obj->child : NULL; c; c = c->next) {
+        if (!has_task(s, c->key))
+            json_error(p->es, &s->doc, c, true, "there is no task '%.*s'", clip(c->klen), c->key);
+        else if (c->type != J_STR)
+            json_error(p->es, &s->doc, c, false,
+                       "must be the id of a task of the replaced dataflow, not %s",
+                       jtype_names[c->type]);
+        else if (name_of(p, c, "the id of a task", false))
+            s->state_from[s->nstate_from++] = (struct state_from){ c->key, c->s, c };
+    }
+}
+
 static int by_offset(const void *a, const void *b) {
     const struct err *x = a, *y = b;
     return x->offset < y->offset ? -1 : x->offset > y->offset;
@@ -715,6 +738,9 @@ int spec_parse(struct spec *s, const char *file, const char *text, size_t len,
         read_tasks(&p, tasks);
     else if (rc == 0 && !misspelt(s->doc.root, spec_top_keys, TOP_TASKS))
         json_error(es, &s->doc, s->doc.root, false, "the dataflow has no \"tasks\"");
+    const struct jnode *from = member(&p, s->doc.root, &spec_top_keys[TOP_STATE_FROM], &rc);
+    if (from && tasks)
+        read_state_from(&p, from);
     if (es->n > kept)
         qsort(es->v + kept, (size_t)(es->n - kept), sizeof *es->v, by_offset);
     return es->total > before ? ERR_INPUT : 0;

@@ -33,7 +33,7 @@ struct spec_key {
     const char *doc;          /* Markdown */
 };
 /* Of a file, of a task, and of an input in object form; each ends with a NULL name. */
-enum { TOP_BRAID, TOP_NAME, TOP_DESCRIPTION, TOP_TENANT, TOP_HISTORY, TOP_TASKS };
+enum { TOP_BRAID, TOP_NAME, TOP_DESCRIPTION, TOP_TENANT, TOP_HISTORY, TOP_TASKS, TOP_STATE_FROM };
 enum { TASK_ID, TASK_TYPE, TASK_CONFIG, TASK_INPUTS, TASK_PER_PARTITION, TASK_LABEL };
 enum { INPUT_FROM, INPUT_TO, INPUT_BY, INPUT_GROUPING, INPUT_ORDERED };
 extern const struct spec_key spec_top_keys[], spec_task_keys[], spec_input_keys[];
@@ -121,6 +121,12 @@ struct spec_stage {
     bool append;
 };
 
+/* `task` begins with the state of task `from` of the dataflow that this one replaces. */
+struct state_from {
+    const char *task, *from;
+    const struct jnode *at; /* in the file; NULL: said elsewhere */
+};
+
 /* Stage `stage` writes topic `writes` below a stage that reads topic `reads`. */
 struct topic_edge {
     const char *reads, *writes;
@@ -141,6 +147,8 @@ struct spec {
     struct spec_stage *stages; /* parents first */
     int nedges;
     struct topic_edge *edges;
+    int nstate_from; /* as the file says */
+    struct state_from *state_from;
 };
 
 /* Parses, lowers, infers schemas and signs. Returns 0 (errors none) or ERR_INPUT with all errors in

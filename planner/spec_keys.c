@@ -32,6 +32,12 @@ const struct spec_key spec_top_keys[] = {
                     .required = true,
                     .max = SPEC_TASKS_MAX,
                     .doc = "The [tasks](#tasks); their order does not matter." },
+    [TOP_STATE_FROM] = { .name = "state_from",
+                         .type = J_OBJ,
+                         .max = SPEC_TASKS_MAX,
+                         .doc = "For `braid replace`: `{\"mean\": \"average\"}` lets the new task "
+                                "`mean` begin with the state of the former task `average`. A "
+                                "submit pays no heed to it." },
     { .name = NULL },
 };
 

@@ -1,0 +1,71 @@
+/* State that changes hands when a dataflow is replaced: the tables of a task are copied to one that
+ * takes its place. Copied, not moved: the former may go on for others, and until the commit an undo
+ * needs both. */
+#include "engine/task.h"
+#include <string.h>
+
+static void copy_table(struct state *from, struct state *to) {
+    uint64_t it = 0;
+    const void *key, *value;
+    uint32_t klen, vlen;
+    while (state_next(from, &it, &key, &klen, &value, &vlen)) {
+        uint64_t hash = state_hash(key, klen);
+        if (state_vsize(to))
+            memcpy(state_edit(to, key, klen, hash, NULL), value, vlen);
+        else
+            state_put(to, key, klen, hash, value, vlen);
+    }
+}
+
+static int check_pair(const struct task *from, const struct task *to, struct err *e) {
+    if (from->align || to->align)
+        return err_set(e, ERR_INPUT,
+                       "task %s merges several sources: rows that wait for another source cannot "
+                       "change hands",
+                       (from->align ? from : to)->def->label);
+    for (int i = 0; i < STATE_TABLES; i++) {
+        const struct state *a = from->table[i], *b = to->table[i];
+        if (!a != !b || (a && state_vsize(a) != state_vsize(b)))
+            return err_set(e, ERR_INPUT,
+                           "the state of task %s does not have the form of that of %s",
+                           from->def->label, to->def->label);
+    }
+    return 0;
+}
+
+/* A sink file goes on where the former task's ends. */
+static void take_pair(struct task *from, struct task *to) {
+    const struct op_desc *op = to->def->op;
+    for (int i = 0; i < STATE_TABLES; i++)
+        if (from->table[i])
+            copy_table(from->table[i], to->table[i]);
+    if (op->flags & OP_SINK)
+        task_seek(to, from->position);
+    if (op->rebuild)
+        op->rebuild(to->self, &to->ctx);
+}
+
+/* A task that does not run on this partition is not here; the planner saw to it that both run on
+ * the same ones. */
+int exec_take(struct exec *ex, const struct change *ch, struct err *e) {
+    for (int i = 0; i < ch->ntake; i++) {
+        struct task *from = exec_find(ex, ch->take[i].from), *to = exec_find(ex, ch->take[i].to);
+        if (!from || !to)
+            continue;
+        int rc = check_pair(from, to, e);
+        if (rc < 0)
+            return rc;
+        take_pair(from, to);
+    }
+    return 0;
+}
+
+uint64_t exec_take_bytes(struct exec *ex, const struct change *ch) {
+    uint64_t bytes = 0;
+    for (int i = 0; i < ch->ntake; i++) {
+        const struct task *from = exec_find(ex, ch->take[i].from);
+        for (int k = 0; from && k < STATE_TABLES; k++)
+            bytes += from->table[k] ? state_bytes(from->table[k]) : 0;
+    }
+    return bytes;
+}
