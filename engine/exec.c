@@ -479,9 +479,23 @@ static void tick_begin(struct exec *ex, struct task *source, struct origin *o) {
     task_out_wm(source);
 }
 
+/* A removed task stays until its removal has committed. What this tick brings lies behind its cut on
+ * every link: it must not see even the time go on, since nobody would commit what it did to its
+ * state. */
+static bool past_cut(const struct task *t) {
+    for (int k = 0; k < t->nlinks; k++) {
+        const struct task *from = t->in[k].from;
+        const struct origin *o = from->ctx.out_origin;
+        if (from->tick == t->ex->tick && o && (o->at ? o->at[0] : o->off0) < t->in[k].until)
+            return false;
+    }
+    return true;
+}
+
 static void tick_run(struct exec *ex, struct task *source) {
     for (uint32_t i = 0; i < source->nreach; i++)
-        task_run(source->reach[i]);
+        if (!source->reach[i]->removed_by || !past_cut(source->reach[i]))
+            task_run(source->reach[i]);
     arena_reset(&ex->arena);
 }
 

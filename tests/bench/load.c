@@ -137,7 +137,7 @@ void load_topic(struct log *log, const char *name, uint32_t partitions) {
 
 void load_open(struct load *g, uint32_t lanes) {
     struct err e = ERR_INIT;
-    snprintf(g->dir, sizeof g->dir, "build/bench/log-XXXXXX");
+    *g = (struct load){ .dir = "build/bench/log-XXXXXX" };
     if (!mkdtemp(g->dir))
         load_die("mkdtemp", NULL);
     struct log_conf lc = { .dir = g->dir };

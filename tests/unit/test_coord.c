@@ -258,7 +258,8 @@ static void test_disk_full(void **state) {
     await_end(c, "a", 3);
     disk_full = 1;
     assert_int_equal(ingest_lines(&rows, "lost\n", 5, &e), 0);
-    assert_int_equal(ingest_post(coord_ingest(c), "t", INGEST_ANY, "p", 1, &rows, &a, &e), ERR_SYSTEM);
+    assert_int_equal(ingest_post(coord_ingest(c), "t", INGEST_ANY, "p", 1, &rows, &a, &e),
+                     ERR_SYSTEM);
     assert_true(e.retriable);
     assert_int_equal(scratch_end(coord_log(c), "t"), 3);
     disk_full = 0;

@@ -155,9 +155,62 @@ static void test_state_of_another_form(void **unused) {
     world_close(&w);
 }
 
+static int count_key(void *arg, const void *key, uint32_t klen, const void *value, uint32_t vlen) {
+    (void)key;
+    (void)klen;
+    (void)value;
+    (void)vlen;
+    (*(int *)arg)++;
+    return 0;
+}
+
+#define TIMED                                                                                      \
+    "{\"id\":\"in\",\"type\":\"source\",\"config\":{\"topic\":\"a\",\"format\":\"json\","          \
+    "\"schema\":{\"k\":\"string\",\"t\":\"i64\"},\"time\":{\"field\":\"t\",\"unit\":\"ms\"}}}"
+static const char windows[] =
+    "{\"braid\":1,\"name\":\"w\",\"tasks\":[" TIMED ","
+    "{\"id\":\"n\",\"type\":\"window_aggregate\",\"config\":{\"aggregate\":{\"n\":\"count()\"},"
+    "\"every\":\"1s\"},\"inputs\":[{\"from\":\"in\",\"by\":[\"k\"]}]},"
+    "{\"id\":\"o\",\"type\":\"sink\",\"config\":{\"discard\":true},\"inputs\":[\"n\"]}]}";
+static const char other[] = "{\"braid\":1,\"name\":\"o\",\"tasks\":[" TIMED
+                            ",{\"id\":\"o\",\"type\":\"sink\",\"config\":{\"topic\":\"o\","
+                            "\"format\":\"json\"},\"inputs\":[\"in\"]}]}";
+
+/* Rows go on while a removal commits, and time with them: what a removed task would now do to its
+ * state must not be lost to the cleaning up behind it. */
+static void test_removed_leaves_nothing(void **unused) {
+    (void)unused;
+    struct world w;
+    struct err e = ERR_INIT;
+    world_open(&w, 1, false);
+    for (int i = 0; i < 40; i++) {
+        struct world_flow *a = world_submit(&w, windows), *b = world_submit(&w, other);
+        long long t = 1700000000000 + i * 100000LL;
+        char row[64];
+        for (int k = 0; k < 20; k++) {
+            snprintf(row, sizeof row, "{\"k\":\"k%d\",\"t\":%lld}\n", k, t);
+            world_append(&w, "a", row);
+        }
+        executor_settle(w.x);
+        /* Read a row at a time: the first with the removal, the others while it commits. */
+        for (int k = 0; k < 3; k++) {
+            snprintf(row, sizeof row, "{\"k\":\"k\",\"t\":%lld}\n", t + k * 25000);
+            world_append(&w, "a", row);
+        }
+        world_remove(&w, a, false);
+        world_remove(&w, b, false);
+        executor_settle(w.x);
+        int keys = 0;
+        assert_int_equal(log_state_each(w.log, "S", 1, count_key, &keys, &e), 0);
+        assert_int_equal(keys, 0);
+    }
+    world_close(&w);
+}
+
 int main(void) {
     operators_init();
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_start_fails),
+                                        cmocka_unit_test(test_removed_leaves_nothing),
                                         cmocka_unit_test(test_visit_while_retrying),
                                         cmocka_unit_test(test_large_dead_letters),
                                         cmocka_unit_test(test_state_of_another_form) };
