@@ -479,8 +479,8 @@ static void tick_begin(struct exec *ex, struct task *source, struct origin *o) {
     task_out_wm(source);
 }
 
-/* A removed task stays until its removal has committed. What this tick brings lies behind its cut on
- * every link: it must not see even the time go on, since nobody would commit what it did to its
+/* A removed task stays until its removal has committed. What this tick brings lies behind its cut
+ * on every link: it must not see even the time go on, since nobody would commit what it did to its
  * state. */
 static bool past_cut(const struct task *t) {
     for (int k = 0; k < t->nlinks; k++) {
