@@ -206,6 +206,7 @@ static int task_open(struct task *t, struct err *e) {
                               .out_name = d->out_name,
                               .nby = d->nby,
                               .by = d->by,
+                              .keys = d->keys,
                               .instance = d->instance,
                               .arena = &t->ex->arena,
                               .count = &t->counts,

@@ -33,7 +33,8 @@ struct task_def {
     const char *const *in_name, *const *out_name;
     const struct schema *const *in, *const *out;
     int nby;
-    const int *by; /* field indexes in in[0] */
+    const int *by;            /* field indexes in in[0] */
+    const struct op_by *keys; /* of every in-port; NULL: only the first one has any, nby and by */
     int nlinks;
     const struct link_def
         *links; /* ordered by in_port, then by signature: the same for all sharers */

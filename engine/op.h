@@ -106,6 +106,11 @@ struct param {
 
 /* ---- submit time ---- */
 enum { OP_PORTS_MAX = 64, OP_BY_MAX = 16 };
+/* Grouping keys of one in-port: indexes of its fields. */
+struct op_by {
+    int n;
+    const int *field;
+};
 /* What check-and-schema sees. Pure; reports every error it finds with plan_error. */
 struct op_plan {
     const void *config;
@@ -118,6 +123,9 @@ struct op_plan {
     int nby;                   /* grouping keys of the first in-port */
     const char *const *by;
     bool in_time; /* the first in-port carries event time */
+    /* The same of every in-port; keys[0] says what nby and by say. */
+    const struct op_by *keys;
+    const bool *timed;
     struct arena *arena;
     int errors;
     void *user; /* the planner's */
@@ -162,7 +170,8 @@ struct op_ctx {
     const struct schema *const *out;
     const char *const *in_name, *const *out_name;
     int nby;
-    const int *by; /* field indexes in in[0] */
+    const int *by;            /* field indexes in in[0] */
+    const struct op_by *keys; /* of every in-port; NULL: only the first one has any, nby and by */
     uint64_t instance;
     struct arena *arena; /* the tick's: dead at its end */
     struct op_counts *count;

@@ -178,7 +178,11 @@ static int read_duration(struct reader *r, const struct param *p, const struct j
                           hint(r, p));
     if (n->type != J_STR)
         return wrong_type(r, p, n);
-    if (duration_parse(n->s, n->s + n->len, out) < 0)
+    bool minus = p->min < 0 && n->len > 0 && n->s[0] == '-';
+    int rc = duration_parse(n->s + minus, n->s + n->len, out);
+    if (minus && rc == 0)
+        *out = -*out;
+    if (rc < 0)
         return json_error(r->es, r->doc, n, false,
                           "'%s' must be %s, not \"%.*s\"; units are ms, s, m, h, d", p->name,
                           hint(r, p), clip(n->len), n->s);

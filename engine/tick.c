@@ -162,8 +162,11 @@ void task_deliver(struct task *t, int port, const struct batch *b) {
     const struct op_desc *op = t->def->op;
     t->counts.in += b->n;
     t->batches++;
-    if (op->flags & OP_KEYED)
-        b = op_short_keys(&t->ctx, b, t->ctx.by, t->ctx.nby);
+    if (op->flags & OP_KEYED) {
+        const struct op_by first = { t->ctx.nby, t->ctx.by };
+        const struct op_by *k = t->ctx.keys ? &t->ctx.keys[port] : &first;
+        b = op_short_keys(&t->ctx, b, k->field, k->n);
+    }
     if (!(op->flags & OP_TIMERS)) {
         if (b->n)
             op->process(t->self, &t->ctx, port, b);

@@ -99,8 +99,7 @@ void time_lower(struct op_lower *l, const struct time_params *p, int base) {
     t->max_ahead = p->max_ahead;
 }
 
-/* The name of the first parameter that differs from its default, or NULL. */
-static const char *time_params_given(const struct time_params *p) {
+const char *time_params_given(const struct time_params *p) {
     return p->time.field              ? "time"
            : p->lateness != 0         ? "lateness"
            : p->idle != PARAM_UNSET   ? "idle"

@@ -63,6 +63,8 @@ struct time_params {
                "is a dead letter and moves no watermark."                                          \
     }
 
+/* The name of the first parameter that differs from its default, or NULL. */
+const char *time_params_given(const struct time_params *p);
 /* Appends the `time` stage of a face; `base` when no field is given. */
 void time_lower(struct op_lower *l, const struct time_params *p, int base);
 #endif

@@ -379,6 +379,30 @@ static bool same_by(const struct stage_in *a, const struct stage_in *b) {
     return true;
 }
 
+/* first[p]: a link into in-port p, or NULL. */
+static void fill_keys(struct lowering *l, struct spec_stage *st,
+                      const struct stage_in *const *first) {
+    st->keys = arena_zalloc(l->a, sizeof *st->keys * (size_t)(st->nin ? st->nin : 1));
+    for (int p = 0; p < st->nin; p++) {
+        int n = first[p] ? first[p]->nby : 0, *field = ARENA_ARRAY(l->a, int, n ? n : 1);
+        for (int k = 0; k < n; k++)
+            field[k] = schema_find(st->in[p], first[p]->by[k]);
+        st->keys[p] = (struct op_by){ n, field };
+    }
+    if (st->nin) {
+        st->nby = st->keys[0].n;
+        st->by = st->keys[0].field;
+    }
+}
+
+static void fill_timed(struct lowering *l, struct spec_stage *st) {
+    st->timed = arena_zalloc(l->a, sizeof *st->timed * (size_t)(st->nin ? st->nin : 1));
+    for (int p = 0; p < st->nin; p++)
+        st->timed[p] = st->nlinks > 0;
+    for (int k = 0; k < st->nlinks; k++)
+        st->timed[st->links[k].in_port] &= l->s->stages[st->links[k].from].time;
+}
+
 /* All links into one in-port must agree; then the port has one schema. */
 static bool fill_ports(struct lowering *l, struct spec_stage *st) {
     struct spec *s = l->s;
@@ -411,13 +435,9 @@ static bool fill_ports(struct lowering *l, struct spec_stage *st) {
         }
         st->in[in->in_port] = schema;
     }
-    if (!ok || !st->nin || !first[0] || !first[0]->nby)
-        return ok;
-    st->nby = first[0]->nby;
-    st->by = ARENA_ARRAY(l->a, int, st->nby);
-    for (int k = 0; k < st->nby; k++)
-        st->by[k] = schema_find(st->in[0], first[0]->by[k]);
-    return true;
+    if (ok)
+        fill_keys(l, st, first);
+    return ok;
 }
 
 static const char **by_names(const struct spec_stage *st, struct arena *a) {
@@ -449,6 +469,8 @@ static bool infer_plan(struct lowering *l, struct spec_stage *st, bool in_time) 
                              .nby = st->nby,
                              .by = by_names(st, l->a),
                              .in_time = in_time,
+                             .keys = st->keys,
+                             .timed = st->timed,
                              .arena = l->a,
                              .user = l,
                              .report = infer_report };
@@ -497,10 +519,8 @@ static bool infer_stage(struct lowering *l, int i) {
     canon_links(s, i, l->a);
     if (!fill_ports(l, st))
         return false;
-    bool in_time = st->nlinks > 0; /* all that feed the first in-port carry it */
-    for (int k = 0; k < st->nlinks; k++)
-        if (st->links[k].in_port == 0)
-            in_time &= s->stages[st->links[k].from].time;
+    fill_timed(l, st);
+    bool in_time = st->nin > 0 && st->timed[0];
     st->time = in_time || (st->op->flags & OP_SETS_TIME);
     return infer_plan(l, st, in_time);
 }

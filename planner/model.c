@@ -399,6 +399,17 @@ static const char *const *copy_ports(struct arena *a, const struct op_desc *op,
     return v;
 }
 
+static const struct op_by *copy_keys(struct arena *a, const struct spec_stage *st) {
+    struct op_by *keys = ARENA_ARRAY(a, struct op_by, st->nin ? st->nin : 1);
+    for (int p = 0; p < st->nin; p++) {
+        int n = st->keys[p].n, *field = ARENA_ARRAY(a, int, n ? n : 1);
+        if (n)
+            memcpy(field, st->keys[p].field, sizeof *field * (size_t)n);
+        keys[p] = (struct op_by){ n, field };
+    }
+    return keys;
+}
+
 static const char *str_param(const struct spec_stage *st) {
     return st->writes ? st->writes : st->reads;
 }
@@ -411,9 +422,7 @@ struct inst *model_start(struct plan *p, const struct spec *s, int i, struct ins
     struct task_def *d = ARENA_NEW(&a, struct task_def);
     void *config = arena_alloc(&a, st->op->config_size ? st->op->config_size : 1);
     params_copy(st->op, config, st->config, &a);
-    int *by = ARENA_ARRAY(&a, int, st->nby ? st->nby : 1);
-    if (st->nby)
-        memcpy(by, st->by, sizeof *by * (size_t)st->nby);
+    const struct op_by *keys = copy_keys(&a, st);
     const struct schema **ports =
         ARENA_ARRAY(&a, const struct schema *, st->nin + st->nout ? st->nin + st->nout : 1);
     for (int k = 0; k < st->nout; k++)
@@ -450,7 +459,8 @@ struct inst *model_start(struct plan *p, const struct spec *s, int i, struct ins
                             .in = ports,
                             .out = ports + st->nin,
                             .nby = st->nby,
-                            .by = by,
+                            .by = st->nin ? keys[0].field : NULL,
+                            .keys = keys,
                             .nlinks = st->nlinks,
                             .links = links };
     if (d->instance >= p->next_instance)

@@ -110,7 +110,9 @@ struct spec_stage {
     const char **in_name, **out_name;
     const struct schema **in, **out;
     int nby;
-    int *by; /* field indexes in in[0] */
+    const int *by;      /* field indexes in in[0] */
+    struct op_by *keys; /* of every in-port */
+    bool *timed;        /* in-ports whose streams all carry event time */
     /* canon.c */
     struct sig sig;
     const char *blob;                          /* everything the signature hashes */

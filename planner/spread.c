@@ -16,8 +16,12 @@ static bool lies_by(const struct spread *at, const struct spread *by) {
     return at->nkey > 0;
 }
 
-static bool same_names(const struct spread *a, const struct spread *b) {
-    return a->nkey == b->nkey && lies_by(a, b);
+/* In one order: that of the fields decides the key group. */
+static bool same_keys(const struct spread *a, const struct spread *b) {
+    for (int i = 0; i < a->nkey && i < b->nkey; i++)
+        if (strcmp(a->key[i], b->key[i]) != 0)
+            return false;
+    return a->nkey == b->nkey;
 }
 
 static int source_parts(const struct spec_task *t, const struct spec_env *env) {
@@ -58,7 +62,7 @@ static void regroup(const struct spec *s, struct spec_task *t) {
         struct spec_input *in = &t->inputs[k];
         struct spread mine = { in->nby, in->by, 0 };
         at = input_spread(s, in);
-        if (at->parts != EXCHANGE_GROUPS || !same_names(at, &mine))
+        if (at->parts != EXCHANGE_GROUPS || !same_keys(at, &mine))
             in->groups = EXCHANGE_GROUPS;
     }
 }

@@ -137,19 +137,34 @@ static void read_ports(struct optest_op *o, const struct optest *t, const struct
     o->ctx.nout = o->desc->flags & OP_SINK ? 0 : count(o->ctx.out_name);
 }
 
-static void read_by(struct optest_op *o, const struct optest *t, const char **by) {
-    int *index = ARENA_ARRAY(&o->arena, int, OP_BY_MAX);
-    words(&o->arena, t->by ? t->by : "", ' ', by, OP_BY_MAX);
-    for (o->ctx.nby = 0; by[o->ctx.nby]; o->ctx.nby++) {
-        index[o->ctx.nby] = schema_find(o->ctx.in[0], by[o->ctx.nby]);
-        assert_true(index[o->ctx.nby] >= 0);
+static struct op_by read_keys(struct optest_op *o, const char *text, const struct schema *in,
+                              const char **by) {
+    int *index = ARENA_ARRAY(&o->arena, int, OP_BY_MAX), n = 0;
+    words(&o->arena, text, ' ', by, OP_BY_MAX);
+    for (; by[n]; n++) {
+        index[n] = schema_find(in, by[n]);
+        assert_true(index[n] >= 0);
     }
-    o->ctx.by = index;
+    return (struct op_by){ n, index };
+}
+
+static void read_by(struct optest_op *o, const struct optest *t, const char **by) {
+    const char *part[OP_PORTS_MAX + 1], *other[OP_BY_MAX + 1];
+    struct op_by *keys = arena_zalloc(&o->arena, sizeof *keys * OP_PORTS_MAX);
+    words(&o->arena, t->by ? t->by : "", '|', part, OP_PORTS_MAX);
+    by[0] = NULL;
+    for (int i = 0; i < o->ctx.nin && part[i]; i++)
+        keys[i] = read_keys(o, part[i], o->ctx.in[i], i ? other : by);
+    o->ctx.keys = keys;
+    o->ctx.nby = keys[0].n;
+    o->ctx.by = keys[0].field;
 }
 
 static int plan(struct optest_op *o, const char *const *by) {
     const struct schema **out = ARENA_ARRAY(&o->arena, const struct schema *, OP_PORTS_MAX);
     o->ctx.out = out;
+    bool timed[OP_PORTS_MAX];
+    memset(timed, true, sizeof timed);
     struct op_plan p = { .config = o->ctx.config,
                          .nin = o->ctx.nin,
                          .in_name = o->ctx.in_name,
@@ -160,6 +175,8 @@ static int plan(struct optest_op *o, const char *const *by) {
                          .nby = o->ctx.nby,
                          .by = by,
                          .in_time = true,
+                         .keys = o->ctx.keys,
+                         .timed = timed,
                          .arena = &o->arena,
                          .user = &o->errs,
                          .report = plan_report };

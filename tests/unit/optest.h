@@ -13,7 +13,7 @@ struct optest {
     const char *config;       /* JSON; NULL: {} */
     const char *in;           /* schema "source:string temperature:f64"; several in-ports:
                                * "left=a:i64|right=b:i64" */
-    const char *by;           /* "source city"; NULL: none */
+    const char *by;           /* "source city", by in-port "a b|c d"; NULL: none */
     const char *out;          /* out-ports that are read, "a b"; NULL: those of the descriptor */
     bool share_offsets;       /* up to three rows have one offset, as below an explode */
     const char *const *files; /* name, content, name, content, NULL; NULL: none */
