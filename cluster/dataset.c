@@ -46,6 +46,7 @@ struct dataset {
     struct hole scratch[TEMPLATE_HOLES_MAX];
     struct line current;
 
+    char key[UINT16_MAX + 32]; /* of the record that was given last */
     struct name *ids;
     uint32_t nids, cap_ids;
     uint32_t *table; /* open addressing over ids: number + 1; cap_ids * 2 slots */
@@ -487,13 +488,15 @@ static int take_shuffled(struct dataset *ds, struct pending *t, int64_t *due, st
 }
 static void render(struct dataset *ds, const struct line *l, int64_t pass, int64_t shift,
                    struct dataset_record *r) {
-    char key[UINT16_MAX + 32];
+    char *key = ds->key;
     int klen = 0;
     if (l->id != NO_ID) {
         int64_t k = key_number(ds, l->id, pass);
         if (k != l->id)
-            klen = dataset_key(ds, k, key, sizeof key);
+            klen = dataset_key(ds, k, key, sizeof ds->key);
     }
+    r->id = l->tpl.id < 0 ? NULL : klen ? key : l->tpl.text + l->tpl.holes[l->tpl.id].off;
+    r->id_len = klen ? (uint32_t)klen : r->id ? l->tpl.holes[l->tpl.id].len : 0;
     r->data = l->tpl.text;
     r->len = l->tpl.len;
     if (!l->tpl.n || (!shift && !klen))

@@ -55,6 +55,8 @@ struct dataset_conf {
 struct dataset_record {
     const char *data; /* holds until the next call */
     uint32_t len;
+    const char *id; /* its id as it stands in it; NULL: none, or no id_field. Holds as long */
+    uint32_t id_len;
     int64_t seq;    /* 0, 1, … */
     int64_t time;   /* its recorded time, moved like those in it; or DATASET_NO_TIME */
     int64_t due_ns; /* when to send it, after the start; never falls */

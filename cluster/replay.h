@@ -1,7 +1,9 @@
 /* Sends a recorded stream into a topic of a server: in posts of whole batches with a producer's
  * number, so that a post that is repeated after an error is not appended twice. Records go out on
  * their schedule whatever the answers do (open loop): what falls behind is sent as fast as it can
- * be, and reported as lag. One thread. */
+ * be, and reported as lag. In a topic of several partitions a record goes where its id belongs, as
+ * a Kafka producer would put it (all to one when the dataset has no ids), so that the records of an
+ * id stay in order; each partition then has a producer of its own, NAME.PARTITION. One thread. */
 #ifndef BRAID_REPLAY_H
 #define BRAID_REPLAY_H
 #include "cluster/client.h"
@@ -18,7 +20,7 @@ struct replay_conf {
     struct client *client;
     struct dataset *data;
     const char *topic;
-    const char *producer; /* NULL: one made of random bits */
+    const char *producer; /* NULL: one made of random bits; up to 90 bytes */
     int64_t first_seq;    /* number of the first post */
     int64_t retry_ms;     /* tries again for this long after the last success */
     int64_t limit;        /* records; 0: all */
@@ -29,7 +31,9 @@ struct replay_conf {
 };
 struct replay_totals {
     int64_t records, bytes, posts, repeated; /* posts sent more than once */
-    int64_t first, next;                     /* offsets of the first record and after the last */
+    int64_t first, next; /* offsets of the first record and after the last; -1 with several
+                          * partitions */
+    uint32_t partitions;
     int64_t behind_ms_max;
     int64_t ns;
     bool stopped; /* by replay_stop, before the end */
