@@ -57,6 +57,23 @@ static int shard_apply(struct shard *sh, const struct change *ch, struct err *e)
     return rc;
 }
 
+/* The running exchange that a new task reads; 0: none, or it is new, too. */
+static uint64_t joined(const struct change *ch, const struct task_def *d) {
+    if (!(d->op->flags & OP_EXCHANGE) || !(d->op->flags & OP_SOURCE))
+        return 0;
+    for (int i = 0; i < ch->nadd; i++)
+        if (ch->add[i]->instance == d->links[0].from)
+            return 0;
+    return d->links[0].from;
+}
+
+bool change_joins(const struct change *ch) {
+    for (int i = 0; i < ch->nadd; i++)
+        if (joined(ch, ch->add[i]))
+            return true;
+    return false;
+}
+
 uint32_t change_parts(const struct change *ch) {
     uint32_t n = 1;
     for (int i = 0; i < ch->nadd; i++)
@@ -97,8 +114,12 @@ int change_apply(struct lanes *ls, const struct change *whole, struct err *e) {
             exec_take_back(ls->shard[k]->ex, &ch);
         }
     }
-    for (uint32_t i = 0; i < ls->nshards && rc == 0; i++)
+    for (uint32_t i = 0; i < ls->nshards && rc == 0; i++) {
         ports_cut(&ls->shard[i]->ports);
+        for (int k = 0; k < whole->nadd; k++)
+            if (joined(whole, whole->add[k]))
+                exec_retell(ls->shard[i]->ex, joined(whole, whole->add[k]));
+    }
     arena_free(&a);
     return rc;
 }

@@ -4,6 +4,9 @@
 #define BRAID_CHANGE_H
 #include "engine/lane.h"
 
+/* It adds a reader to an exchange that runs: must be the first thing of an epoch with no other in
+ * flight, so that the exchange's topic ends at its cut. */
+bool change_joins(const struct change *ch);
 /* How many shards it needs. */
 uint32_t change_parts(const struct change *ch);
 /* The part of a change that concerns a shard; arrays from `a`. */

@@ -611,6 +611,16 @@ void exec_tick_idle(struct exec *ex, struct task *source, int64_t silent_ms) {
     tick_run(ex, source);
 }
 
+void exec_retell(struct exec *ex, uint64_t exchange) {
+    struct task *t = exec_find(ex, exchange);
+    if (!t)
+        return;
+    t->def->op->rebuild(t->self, &t->ctx);
+    for (uint32_t s = 0; s < ex->nsources; s++)
+        for (uint32_t i = 0; source_reaches(ex->source[s], t) && i < ex->source[s]->nsilent; i++)
+            ex->source[s]->silent[i]->idle = false;
+}
+
 void exec_finish(struct exec *ex, struct task *source) {
     int64_t *wm = ARENA_ARRAY(&ex->arena, int64_t, 1);
     *wm = TIME_MAX;

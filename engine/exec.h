@@ -78,6 +78,9 @@ int64_t exec_idle_ms(const struct task *source);
 /* A tick without rows: the source has had none for so long. What follows from it is part of the
  * epoch like all else. */
 void exec_tick_idle(struct exec *ex, struct task *source, int64_t silent_ms);
+/* Somebody new listens to an exchange: it tells again what it has told already, and so do the
+ * stages above it that their streams are idle. */
+void exec_retell(struct exec *ex, uint64_t exchange);
 /* The source has ended: a watermark of infinity below it. */
 void exec_finish(struct exec *ex, struct task *source);
 /* True when a merging task's buffer is full and this source is the one ahead. */

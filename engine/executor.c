@@ -371,10 +371,10 @@ static bool change_is_exact(const struct change *ch) {
 
 /* Such a change is the first thing of its epoch, with no other in flight: an abort then takes the
  * graph back to exactly its cut, where it happens again. A change that needs more shards waits in
- * the same way: they begin without an open epoch. */
+ * the same way: they begin without an open epoch; and so does one that joins an exchange. */
 static bool change_must_wait(const struct executor *x) {
     return x->waiting && (x->committing || x->dirty) &&
-           (change_is_exact(&x->waiting->change) ||
+           (change_is_exact(&x->waiting->change) || change_joins(&x->waiting->change) ||
             change_parts(&x->waiting->change) > x->lanes.nshards);
 }
 

@@ -126,7 +126,8 @@ static int source_bind(struct ports *ps, struct task *t, bool restore, struct er
     bool exchange = d->op->flags & OP_EXCHANGE;
     char internal[sizeof((struct port *)0)->internal];
     const char *topic = exchange ? internal : op_config_text(d->op, d->config, "topic");
-    const char *start = exchange ? "earliest" : op_config_text(d->op, d->config, "start");
+    /* A reader that joins an exchange which runs already sees what comes from its graft on. */
+    const char *start = exchange ? NULL : op_config_text(d->op, d->config, "start");
     if (exchange)
         exchange_topic(d, internal);
     if (!topic)

@@ -18,7 +18,7 @@
 #include <cmocka.h>
 
 enum { E1 = 1, E2, E3 };
-enum { TOPICS = 3, PARTS = 8, FLOWS = 4, KEYS = 12, FAR = 100000 };
+enum { TOPICS = 3, PARTS = 8, FLOWS = 4, KEYS = 12, LATE = 50, FAR = 100000 };
 enum how { BY_PARTITION, BY_KEY, ANY_ORDER, SAME };
 #define T0 WORLD_LOG_TIME
 
@@ -114,8 +114,8 @@ static void add_sources(struct seq *q, struct draft *d) {
         snprintf(what, sizeof what,
                  "\"source\",\"config\":{\"topic\":\"@%d\",\"format\":\"json\",\"schema\":{\"k\":"
                  "\"string\",\"p\":\"i64\",\"t\":\"i64\",\"v\":\"f64\"},\"time\":{\"field\":\"t\","
-                 "\"unit\":\"ms\"},\"lateness\":\"%s\"}",
-                 (first + i) % q->topics, rnd(2) ? "0s" : "50ms");
+                 "\"unit\":\"ms\"},\"lateness\":\"%dms\"}",
+                 (first + i) % q->topics, rnd(2) ? 0 : LATE);
         add(d, what, "\"inputs\":[]");
         add_below(d, "\"filter\",\"config\":{\"where\":\"v is null or v < 500\"}", last(d), "");
         for (uint32_t k = rnd(3); k > 0; k--)
@@ -295,8 +295,8 @@ static void flow_on(struct seq *q) {
     append(q, &r);
 }
 
-/* A row in every partition that moves time to where the furthest is: both sides then stand at the
- * same point, where dataflows may come and go. */
+/* A row in every partition that moves time past all rows so far: nothing waits any more, and both
+ * sides stand at the same point, where dataflows may come and go. */
 static void sync(struct seq *q, int64_t ahead) {
     struct rows r = { 0 };
     q->clock += ahead;
@@ -451,7 +451,7 @@ static void sequence(int class, uint64_t *rows) {
             world_restart(&q.w);
         if (rnd(3))
             continue;
-        sync(&q, 1);
+        sync(&q, LATE + 10);
         if (q.nrunning && rnd(3) == 0)
             drop(&q);
         else if (q.npairs < FLOWS)
