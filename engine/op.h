@@ -234,11 +234,11 @@ enum op_flags {
     OP_TIMERS = 256,          /* has watermark(); needs event time on its input */
     OP_EFFECT_EXTERNAL = 512, /* never shared */
     OP_SETS_TIME = 1024,      /* its output carries event time; so does all below it */
-    OP_KEEPS = 2048,          /* fields that it passes on keep their values, or at least those it is
-                               * grouped by: rows lie on partitions as before */
-    OP_EXCHANGE = 4096        /* a stage of an exchange (exchange.h): as OP_SINK it writes, as
-                               * OP_SOURCE it reads the internal topic of the instance that feeds
-                               * it. The writer's rows are (value, partition) */
+    OP_KEEPS = 2048,   /* fields that its config does not name keep their values: rows that lie
+                        * on partitions by such fields still do so behind it */
+    OP_EXCHANGE = 4096 /* a stage of an exchange (exchange.h): as OP_SINK it writes, as
+                        * OP_SOURCE it reads the internal topic of the instance that feeds
+                        * it. The writer's rows are (value, partition) */
 };
 /* How much of the past matters: decides what `history: own` may share. */
 enum op_memory { MEMORY_NONE, MEMORY_BOUNDED, MEMORY_UNBOUNDED };

@@ -24,6 +24,43 @@ static bool same_keys(const struct spread *a, const struct spread *b) {
     return a->nkey == b->nkey;
 }
 
+static bool strs_name(const struct strs *v, const char *name) {
+    for (int i = 0; i < v->n; i++)
+        if (strcmp(v->v[i], name) == 0)
+            return true;
+    return false;
+}
+
+static bool strmap_names(const struct strmap *v, const char *name) {
+    for (int i = 0; i < v->n; i++)
+        if (strcmp(v->v[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* Whether the config names the field in some way: then the task may write it. */
+static bool names_field(const struct spec_task *t, const char *name) {
+    for (const struct param *p = t->op->params; p && p->name; p++) {
+        const void *at = (const char *)t->config + p->offset;
+        const char *text = NULL;
+        if (p->type == PT_FIELD)
+            memcpy(&text, at, sizeof text);
+        if ((text && strcmp(text, name) == 0) || (p->type == PT_STRS && strs_name(at, name)) ||
+            ((p->type == PT_STRMAP || p->type == PT_EXPRMAP || p->type == PT_AGGMAP) &&
+             strmap_names(at, name)))
+            return true;
+    }
+    return false;
+}
+
+/* Its output lies by the key as long as the task cannot have changed a field of it. */
+static bool keeps_key(const struct spec_task *t) {
+    for (int k = 0; k < t->spread.nkey; k++)
+        if (names_field(t, t->spread.key[k]))
+            return false;
+    return t->op->flags & OP_KEEPS;
+}
+
 static int source_parts(const struct spec_task *t, const struct spec_env *env) {
     const char *topic = op_config_text(t->op, t->config, "topic");
     int n = topic && env && env->partitions ? env->partitions(env->user, topic) : 1;
@@ -75,7 +112,7 @@ static void keep(const struct spec *s, struct spec_task *t) {
             return;
         }
     t->spread = *input_spread(s, &t->inputs[0]);
-    if (!(t->op->flags & OP_KEEPS) || t->ninputs > 1)
+    if (t->ninputs > 1)
         t->spread.nkey = 0;
 }
 
@@ -101,6 +138,6 @@ void spread_task(const struct spec *s, struct spec_task *t, const struct spec_en
         keep(s, t);
     else
         regroup(s, t);
-    if (!(t->op->flags & OP_KEEPS))
+    if (!keeps_key(t))
         t->spread.nkey = 0;
 }
