@@ -133,7 +133,7 @@ $(O)/tests/%: $(O)/tests/unit/%.o $(HELP_OBJ) $(O)/libbraid.a
 $(O)/docs/%: $(O)/docs/%.o $(O)/docs/page.o $(O)/libbraid.a
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
-$(O)/tests/test_expr_oracle $(O)/tests/test_joins: private LDLIBS += -lsqlite3
+$(O)/tests/test_expr_oracle $(O)/tests/test_joins $(O)/tests/test_window_kinds: private LDLIBS += -lsqlite3
 # bench_X is made of bench_X.c, of bench_X.cc (C++, linked with simdjson), or of both.
 .SECONDEXPANSION:
 cc_of = $(patsubst %,$(O)/%.o,$(wildcard tests/bench/$(1).cc))

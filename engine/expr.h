@@ -60,11 +60,16 @@ enum agg_kind {
     AGG_MAX,
     AGG_STDDEV,   /* of the sample (n - 1), f64; null below two values */
     AGG_VARIANCE, /* alike */
+    AGG_FIRST,    /* first(x): the value of the earliest row whose x is not null; as x */
+    AGG_LAST,     /* last(x): of the latest */
+    AGG_MIN_BY,   /* min_by(x, y): x of the row with the least y, both not null; as x */
+    AGG_MAX_BY,
     AGG_KINDS,
 };
 struct agg {
     enum agg_kind kind;
     const struct expr *arg; /* NULL: count() */
+    const struct expr *by;  /* y of AGG_MIN_BY and AGG_MAX_BY, else NULL */
     enum type type;         /* of the result */
 };
 int agg_compile(struct arena *a, const char *text, size_t len, const struct schema *in,

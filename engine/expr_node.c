@@ -842,36 +842,47 @@ const char *expr_canonical(struct arena *a, const char *s, size_t len, struct er
     return x ? node_text(a, x) : NULL;
 }
 
-static const char *const agg_names[AGG_KINDS] = { "count", "sum",    "mean",    "min",
-                                                  "max",   "stddev", "variance" };
+static const char *const agg_names[AGG_KINDS] = { "count", "sum",    "mean",     "min",
+                                                  "max",   "stddev", "variance", "first",
+                                                  "last",  "min_by", "max_by" };
 const char *agg_canonical(struct arena *a, const char *s, size_t len, struct err *e) {
     enum agg_kind kind;
-    struct node *x;
-    if (agg_parse(build_open(a, s, len, NULL, 0, e), &kind, &x))
+    struct node *x, *by;
+    if (agg_parse(build_open(a, s, len, NULL, 0, e), &kind, &x, &by))
         return NULL;
-    return arena_printf(a, "%s(%s)", agg_names[kind], x ? node_text(a, x) : "");
+    return arena_printf(a, "%s(%s%s%s)", agg_names[kind], x ? node_text(a, x) : "", by ? ", " : "",
+                        by ? node_text(a, by) : "");
 }
 
+/* The argument in the form in which it is kept; NULL after build_error. */
+static struct node *agg_arg(struct build *b, enum agg_kind kind, struct node *x) {
+    bool picks = kind >= AGG_FIRST;
+    if (kind == AGG_COUNT || is_num(x->type) || (picks && x->type == TYPE_BOOL)) {
+        bool real = kind == AGG_MEAN || kind == AGG_STDDEV || kind == AGG_VARIANCE;
+        return real ? coerce(b, x, TYPE_F64) : x;
+    }
+    return build_error(b, x->at, "%s needs a number%s, not %s", agg_names[kind],
+                       picks ? " or bool" : "", xtype_name(x->type));
+}
 int agg_compile(struct arena *a, const char *s, size_t len, const struct schema *in, unsigned flags,
                 struct agg *out, struct err *e) {
     struct build *b = build_open(a, s, len, in, flags, e);
-    struct node *x;
+    struct node *x, *by;
     *out = (struct agg){ .type = TYPE_I64 };
-    if (agg_parse(b, &out->kind, &x))
+    if (agg_parse(b, &out->kind, &x, &by))
         return ERR_INPUT;
     if (!x)
         return 0;
-    if (out->kind != AGG_COUNT) {
-        if (!is_num(x->type)) {
-            build_error(b, x->at, "%s needs a number, not %s", agg_names[out->kind],
-                        xtype_name(x->type));
-            return ERR_INPUT;
-        }
-        bool real = out->kind == AGG_MEAN || out->kind >= AGG_STDDEV;
-        if (real && !(x = coerce(b, x, TYPE_F64)))
-            return ERR_INPUT;
-        out->type = real ? TYPE_F64 : (enum type)x->type;
+    if (!(x = agg_arg(b, out->kind, x)))
+        return ERR_INPUT;
+    if (out->kind != AGG_COUNT)
+        out->type = (enum type)x->type;
+    if (by && !is_num(by->type)) {
+        build_error(b, by->at, "%s compares numbers, not %s", agg_names[out->kind],
+                    xtype_name(by->type));
+        return ERR_INPUT;
     }
     out->arg = expr_program(a, x);
+    out->by = by ? expr_program(a, by) : NULL;
     return 0;
 }

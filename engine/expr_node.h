@@ -143,8 +143,9 @@ bool expr_is_keyword(const char *s, size_t len);
 
 /* --- expr_parse.c --- */
 struct node *expr_parse(struct build *b);
-/* AGG(expr): *kind, and the argument (NULL without error for count()). 0 or ERR_INPUT. */
-int agg_parse(struct build *b, enum agg_kind *kind, struct node **arg);
+/* AGG(expr) or AGG(expr, by): *kind, and the arguments (NULL without error: not given). 0 or
+ * ERR_INPUT. */
+int agg_parse(struct build *b, enum agg_kind *kind, struct node **arg, struct node **by);
 
 /* --- expr_eval.c --- */
 const struct expr *expr_program(struct arena *a, struct node *root);

@@ -594,11 +594,24 @@ struct node *expr_parse(struct build *b) {
     return b->failed ? NULL : x;
 }
 
-static const char *const agg_words[] = { "count", "sum",    "mean",     "min",
-                                         "max",   "stddev", "variance", "avg" };
-int agg_parse(struct build *b, enum agg_kind *kind, struct node **arg) {
+static const char *const agg_words[] = { "count",    "sum",   "mean", "min",    "max",    "stddev",
+                                         "variance", "first", "last", "min_by", "max_by", "avg" };
+/* The arguments, up to the closing parenthesis. */
+static bool agg_args(struct parser *ps, enum agg_kind kind, struct node **arg, struct node **by) {
+    if (kind == AGG_COUNT && ps->tok == T_STAR)
+        next(ps);
+    else if (kind != AGG_COUNT || ps->tok != T_RPAREN)
+        *arg = parse(ps, P_NONE);
+    if (kind == AGG_MIN_BY || kind == AGG_MAX_BY) {
+        if (ps->b->failed || !expect(ps, T_COMMA, "','"))
+            return false;
+        *by = parse(ps, P_NONE);
+    }
+    return !ps->b->failed && expect(ps, T_RPAREN, "')'");
+}
+int agg_parse(struct build *b, enum agg_kind *kind, struct node **arg, struct node **by) {
     struct parser ps;
-    *arg = NULL;
+    *arg = *by = NULL;
     if (!parser_open(&ps, b))
         return ERR_INPUT;
     enum { NWORDS = sizeof agg_words / sizeof *agg_words };
@@ -609,8 +622,8 @@ int agg_parse(struct build *b, enum agg_kind *kind, struct node **arg) {
     if (k == NWORDS) {
         const char *near = err_nearest(word, agg_words, NWORDS);
         build_error(b, ps.at,
-                    "an aggregate is count, sum, mean, min, max, stddev or variance of an "
-                    "expression, as in mean(temperature)%s%s%s",
+                    "an aggregate is count, sum, mean, min, max, stddev, variance, first, last, "
+                    "min_by or max_by of an expression, as in mean(temperature)%s%s%s",
                     near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
         return ERR_INPUT;
     }
@@ -618,11 +631,7 @@ int agg_parse(struct build *b, enum agg_kind *kind, struct node **arg) {
     next(&ps);
     if (!expect(&ps, T_LPAREN, "'('"))
         return ERR_INPUT;
-    if (*kind == AGG_COUNT && ps.tok == T_STAR)
-        next(&ps);
-    else if (*kind != AGG_COUNT || ps.tok != T_RPAREN)
-        *arg = parse(&ps, P_NONE);
-    if (!b->failed && expect(&ps, T_RPAREN, "')'") && ps.tok != T_END)
+    if (agg_args(&ps, *kind, arg, by) && ps.tok != T_END)
         unexpected(&ps, "the end");
     return b->failed ? ERR_INPUT : 0;
 }

@@ -6,19 +6,22 @@
 static uint32_t acc_bytes(enum acc_kind k) {
     return k == ACC_ISUM                       ? sizeof(struct i128)
            : k == ACC_FSUM || k == ACC_SQUARES ? sizeof(struct xsum)
+           : k >= ACC_FIRST                    ? sizeof(struct acc_pick)
                                                : 8;
 }
-static int acc_of(struct accs *s, enum acc_kind kind, int arg) {
+static int acc_of(struct accs *s, enum acc_kind kind, int arg, int by) {
     for (int i = 0; i < s->n; i++)
-        if (s->acc[i].kind == kind && s->acc[i].arg == arg)
+        if (s->acc[i].kind == kind && s->acc[i].arg == arg && s->acc[i].by == by)
             return i;
     if (s->n == ACCS_MAX)
         return -1;
     if (!s->record)
         s->record = sizeof(uint64_t);
-    s->acc[s->n] = (struct acc){
-        .kind = kind, .arg = arg, .offset = s->record, .type = arg < 0 ? TYPE_I64 : s->arg[arg].type
-    };
+    s->acc[s->n] = (struct acc){ .kind = kind,
+                                 .arg = arg,
+                                 .by = by,
+                                 .offset = s->record,
+                                 .type = arg < 0 ? TYPE_I64 : s->arg[arg].type };
     s->record += acc_bytes(kind);
     return s->n++;
 }
@@ -30,36 +33,58 @@ static int arg_of(struct accs *s, const char *text, const struct expr *x) {
     return s->nargs++;
 }
 
+int accs_rows(struct accs *s) {
+    return acc_of(s, ACC_ROWS, -1, -1);
+}
+/* first, last, min_by, max_by */
+static void add_pick(struct accs *s, struct arena *a, struct acc_out *o, const struct agg *g,
+                     const char *args) {
+    static const enum acc_kind kinds[] = { ACC_FIRST, ACC_LAST, ACC_MIN_BY, ACC_MAX_BY };
+    int arg = arg_of(s, args, g->arg);
+    int by = g->by ? arg_of(s, arena_printf(a, "by %s", args), g->by) : -1;
+    o->sum = acc_of(s, kinds[g->kind - AGG_FIRST], arg, by);
+}
+static void add_sums(struct accs *s, struct acc_out *o, enum agg_kind kind, int arg) {
+    o->rows = acc_of(s, arg < 0 ? ACC_ROWS : ACC_COUNT, arg, -1);
+    uint32_t count = o->rows < 0 ? 0 : s->acc[o->rows].offset;
+    enum acc_kind sum = arg >= 0 && s->arg[arg].type == TYPE_I64 ? ACC_ISUM : ACC_FSUM;
+    if (kind == AGG_MIN || kind == AGG_MAX)
+        o->sum = acc_of(s, kind == AGG_MIN ? ACC_MIN : ACC_MAX, arg, -1);
+    else if (kind != AGG_COUNT)
+        o->sum = acc_of(s, sum, arg, -1);
+    if (o->sum >= 0)
+        s->acc[o->sum].count = count;
+    if (kind == AGG_STDDEV || kind == AGG_VARIANCE)
+        o->squares = acc_of(s, ACC_SQUARES, arg, -1);
+}
 int accs_add(struct accs *s, struct arena *a, const char *text, const struct schema *in,
              unsigned flags, struct err *e) {
     struct agg g;
-    if (s->nouts == ACCS_MAX || s->nargs == ACCS_MAX)
+    if (s->nouts == ACCS_MAX || s->nargs + 2 > ACCS_MAX)
         return err_set(e, ERR_INPUT, "more than %d aggregates", ACCS_MAX);
     if (agg_compile(a, text, strlen(text), in, flags, &g, e) < 0)
         return ERR_INPUT;
     struct acc_out *o = &s->out[s->nouts++];
-    *o = (struct acc_out){ .kind = g.kind, .type = g.type, .sum = -1, .squares = -1 };
-    int arg = -1;
-    if (g.arg) /* the canonical text without the name in front tells equal arguments */
-        arg = arg_of(s, strchr(agg_canonical(a, text, strlen(text), NULL), '('), g.arg);
-    o->rows = acc_of(s, arg < 0 ? ACC_ROWS : ACC_COUNT, arg);
-    uint32_t count = o->rows < 0 ? 0 : s->acc[o->rows].offset;
-    enum acc_kind sum = arg >= 0 && s->arg[arg].type == TYPE_I64 ? ACC_ISUM : ACC_FSUM;
-    if (g.kind == AGG_MIN || g.kind == AGG_MAX)
-        o->sum = acc_of(s, g.kind == AGG_MIN ? ACC_MIN : ACC_MAX, arg);
-    else if (g.kind != AGG_COUNT)
-        o->sum = acc_of(s, sum, arg);
-    if (o->sum >= 0)
-        s->acc[o->sum].count = count;
-    if (g.kind == AGG_STDDEV || g.kind == AGG_VARIANCE)
-        o->squares = acc_of(s, ACC_SQUARES, arg);
-    if (o->rows < 0 || (g.kind != AGG_COUNT && o->sum < 0) ||
-        (g.kind >= AGG_STDDEV && o->squares < 0))
+    *o = (struct acc_out){ .kind = g.kind, .type = g.type, .rows = -1, .sum = -1, .squares = -1 };
+    /* the canonical text without the name in front tells equal arguments */
+    const char *args = g.arg ? strchr(agg_canonical(a, text, strlen(text), NULL), '(') : NULL;
+    if (g.kind >= AGG_FIRST)
+        add_pick(s, a, o, &g, args);
+    else
+        add_sums(s, o, g.kind, args ? arg_of(s, args, g.arg) : -1);
+    if ((g.kind < AGG_FIRST && o->rows < 0) || (g.kind != AGG_COUNT && o->sum < 0) ||
+        ((g.kind == AGG_STDDEV || g.kind == AGG_VARIANCE) && o->squares < 0))
         return err_set(e, ERR_INPUT, "the aggregates keep more than %d values a group", ACCS_MAX);
     return 0;
 }
 
 /* ---- rows ---- */
+
+void accs_eval(const struct accs *s, struct arena *a, const struct batch *b, struct column *arg,
+               uint64_t *nulled) {
+    for (int i = 0; i < s->nargs; i++)
+        arg[i] = expr_eval(s->arg[i].x, a, b, nulled);
+}
 
 /* -0 and 0 are one value: which of them comes first must not matter. */
 static double plain_zero(double v) {
@@ -83,7 +108,52 @@ static void add_i128(struct i128 *to, __int128 v) {
     *to = (struct i128){ (uint64_t)t, (int64_t)(t >> 64) };
 }
 
-uint64_t accs_update(const struct accs *s, void *record, const struct column *arg, uint32_t row) {
+static uint64_t value_bits(const struct column *c, enum type t, uint32_t row) {
+    uint64_t bits;
+    if (t == TYPE_BOOL)
+        return c->b[row] != 0;
+    if (t == TYPE_I64)
+        return (uint64_t)c->i64[row];
+    memcpy(&bits, &c->f64[row], sizeof bits);
+    return bits;
+}
+static int compare_bits(enum type t, uint64_t a, uint64_t b) {
+    if (t == TYPE_I64)
+        return ((int64_t)a > (int64_t)b) - ((int64_t)a < (int64_t)b);
+    double x, y;
+    memcpy(&x, &a, sizeof x);
+    memcpy(&y, &b, sizeof y);
+    return (x > y) - (x < y);
+}
+/* Whether `p`, which came later, is to be taken instead of `q`. `by`: type of what is compared. */
+static bool picks(enum acc_kind kind, enum type by, const struct acc_pick *p,
+                  const struct acc_pick *q) {
+    if (!p->has || !q->has)
+        return p->has;
+    if (kind == ACC_LAST)
+        return p->time >= q->time;
+    int c = kind == ACC_FIRST ? 0 : compare_bits(by, p->by, q->by);
+    if (c)
+        return kind == ACC_MIN_BY ? c < 0 : c > 0;
+    return p->time < q->time;
+}
+static enum type by_type(const struct accs *s, const struct acc *c) {
+    return c->by < 0 ? TYPE_I64 : s->arg[c->by].type;
+}
+static void update_pick(const struct accs *s, const struct acc *c, struct acc_pick *at,
+                        const struct column *arg, uint32_t row, int64_t time) {
+    struct acc_pick p = { .has = 1, .time = time };
+    if (c->by >= 0 && column_null(&arg[c->by], row))
+        return;
+    if (c->by >= 0)
+        p.by = value_bits(&arg[c->by], by_type(s, c), row);
+    p.value = value_bits(&arg[c->arg], c->type, row);
+    if (picks(c->kind, by_type(s, c), &p, at))
+        *at = p;
+}
+
+uint64_t accs_update(const struct accs *s, void *record, const struct column *arg, uint32_t row,
+                     int64_t time) {
     uint64_t full = 0;
     for (int i = 0; i < s->n; i++) {
         const struct acc *c = &s->acc[i];
@@ -108,6 +178,12 @@ uint64_t accs_update(const struct accs *s, void *record, const struct column *ar
         case ACC_SQUARES:
             full |= (uint64_t)!xsum_add_square((struct xsum *)at, v->f64[row]) << i;
             break;
+        case ACC_FIRST:
+        case ACC_LAST:
+        case ACC_MIN_BY:
+        case ACC_MAX_BY:
+            update_pick(s, c, (struct acc_pick *)at, arg, row, time);
+            break;
         default:
             update_extreme(c, at, v, row, *(const uint64_t *)((char *)record + c->count) == 1);
         }
@@ -115,8 +191,75 @@ uint64_t accs_update(const struct accs *s, void *record, const struct column *ar
     *(uint64_t *)record |= full;
     return full;
 }
+void accs_add_large(const struct accs *s, uint64_t full, const struct column *arg, uint32_t row,
+                    struct xbig *(*big)(void *user, int i), void *user) {
+    for (; full; full &= full - 1) {
+        int i = __builtin_ctzll(full);
+        double v = arg[s->acc[i].arg].f64[row];
+        if (s->acc[i].kind == ACC_FSUM)
+            xbig_add(big(user, i), v);
+        else
+            xbig_add_square(big(user, i), v);
+    }
+}
 
 /* ---- slices ---- */
+
+static void join_extreme(const struct acc *c, char *to, const char *from, uint64_t n, uint64_t m) {
+    if (!m)
+        return;
+    if (c->type == TYPE_I64) {
+        int64_t *x = (int64_t *)to, y = *(const int64_t *)from;
+        if (!n || (c->kind == ACC_MIN ? y < *x : y > *x))
+            *x = y;
+    } else {
+        double *x = (double *)to, y = *(const double *)from;
+        if (!n || (c->kind == ACC_MIN ? y < *x : y > *x))
+            *x = y;
+    }
+}
+static void join_pick(const struct accs *s, const struct acc *c, struct acc_pick *to,
+                      const struct acc_pick *from) {
+    if (picks(c->kind, by_type(s, c), from, to))
+        *to = *from;
+}
+uint64_t accs_join(const struct accs *s, void *to, const void *from) {
+    uint64_t full = 0, was_full = *(const uint64_t *)from;
+    uint64_t count[ACCS_MAX] = { 0 }; /* of `to` before, by argument */
+    for (int i = 0; i < s->n; i++) {
+        const struct acc *c = &s->acc[i];
+        char *at = (char *)to + c->offset;
+        const char *more = (const char *)from + c->offset;
+        switch (c->kind) {
+        case ACC_ROWS:
+        case ACC_COUNT:
+            if (c->arg >= 0)
+                count[c->arg] = *(uint64_t *)at;
+            *(uint64_t *)at += *(const uint64_t *)more;
+            break;
+        case ACC_ISUM: {
+            const struct i128 *v = (const struct i128 *)more;
+            add_i128((struct i128 *)at,
+                     (__int128)((unsigned __int128)(uint64_t)v->hi << 64 | v->lo));
+            break;
+        }
+        case ACC_FSUM:
+        case ACC_SQUARES:
+            if (was_full >> i & 1 || !xsum_merge((struct xsum *)at, (const struct xsum *)more))
+                full |= (uint64_t)1 << i;
+            break;
+        case ACC_MIN:
+        case ACC_MAX:
+            join_extreme(c, at, more, count[c->arg],
+                         *(const uint64_t *)((const char *)from + c->count));
+            break;
+        default:
+            join_pick(s, c, (struct acc_pick *)at, (const struct acc_pick *)more);
+        }
+    }
+    *(uint64_t *)to |= full;
+    return full;
+}
 
 static void merge_sum(struct acc_total *t, const struct xsum *s, const struct xbig *big,
                       struct arena *a) {
@@ -164,6 +307,12 @@ void accs_merge(const struct accs *s, struct acc_total *t, const void *record, s
         case ACC_SQUARES:
             merge_sum(&t[i], (const struct xsum *)at, full >> i & 1 ? big(user, i) : NULL, a);
             break;
+        case ACC_FIRST:
+        case ACC_LAST:
+        case ACC_MIN_BY:
+        case ACC_MAX_BY:
+            join_pick(s, c, &t[i].pick, (const struct acc_pick *)at);
+            break;
         default:
             merge_extreme(c, &t[i], at, !count[c->arg]);
         }
@@ -179,6 +328,13 @@ static bool slide_extreme(const struct acc *c, struct acc_total *t, const char *
         return true;
     }
     return c->type == TYPE_I64 ? *(const int64_t *)at != t->i64 : *(const double *)at != t->f64;
+}
+/* What goes is lost unless it is not what was picked: picks of disjoint slices differ in time. */
+static bool slide_pick(const struct accs *s, const struct acc *c, struct acc_total *t,
+                       const struct acc_pick *p, bool take) {
+    if (!take)
+        join_pick(s, c, &t->pick, p);
+    return !take || !p->has || p->time != t->pick.time;
 }
 bool accs_slide(const struct accs *s, struct acc_total *t, const void *record, bool take) {
     if (*(const uint64_t *)record)
@@ -202,6 +358,12 @@ bool accs_slide(const struct accs *s, struct acc_total *t, const void *record, b
         case ACC_SQUARES:
             fits = take ? xsum_unmerge(&t[i].small, (const struct xsum *)at)
                         : xsum_merge(&t[i].small, (const struct xsum *)at);
+            break;
+        case ACC_FIRST:
+        case ACC_LAST:
+        case ACC_MIN_BY:
+        case ACC_MAX_BY:
+            fits = slide_pick(s, c, &t[i], (const struct acc_pick *)at, take);
             break;
         default:
             fits = slide_extreme(c, &t[i], at, *(const uint64_t *)((const char *)record + c->count),
@@ -234,16 +396,27 @@ static double real_result(const struct acc_out *o, const struct acc_total *t, ui
     return o->kind == AGG_STDDEV ? xbig_stddev(&sum, &squares, n)
                                  : xbig_variance(&sum, &squares, n);
 }
+static bool pick_result(enum type t, const struct acc_pick *p, void *column, uint32_t row) {
+    if (!p->has)
+        return false;
+    if (t == TYPE_BOOL)
+        ((uint8_t *)column)[row] = p->value != 0;
+    else
+        memcpy((uint64_t *)column + row, &p->value, sizeof p->value);
+    return true;
+}
 bool accs_result(const struct accs *s, int i, const struct acc_total *t, void *column, uint32_t row,
                  bool *arose) {
     const struct acc_out *o = &s->out[i];
-    uint64_t n = t[o->rows].count;
     *arose = false;
+    if (o->kind >= AGG_FIRST)
+        return pick_result(o->type, &t[o->sum].pick, column, row);
+    uint64_t n = t[o->rows].count;
     if (o->kind == AGG_COUNT) {
         ((int64_t *)column)[row] = (int64_t)n;
         return true;
     }
-    if (n < (o->kind >= AGG_STDDEV ? 2 : 1))
+    if (n < (o->kind == AGG_STDDEV || o->kind == AGG_VARIANCE ? 2 : 1))
         return false;
     const struct acc_total *v = &t[o->sum];
     if (o->type == TYPE_I64) {

@@ -17,14 +17,26 @@ enum acc_kind {
     ACC_SQUARES, /* struct xsum */
     ACC_MIN,     /* int64_t or double; where ACC_COUNT is 0, nothing */
     ACC_MAX,
+    ACC_FIRST, /* struct acc_pick */
+    ACC_LAST,
+    ACC_MIN_BY,
+    ACC_MAX_BY,
 };
 struct i128 {
     uint64_t lo;
     int64_t hi;
 };
+/* The value of one row: the earliest, the latest, or the one that is least or greatest by `by`. Of
+ * equals the earlier row counts, of rows of one time the first to arrive; for ACC_LAST the latest
+ * row, and of one time the last. */
+struct acc_pick {
+    uint64_t has;       /* 0: nothing yet */
+    int64_t time;       /* event time of the row; TIME_MIN: the stream has none */
+    uint64_t by, value; /* bits of an int64_t, a double or a bool */
+};
 struct acc {
     enum acc_kind kind;
-    int arg; /* -1: none */
+    int arg, by; /* -1: none */
     enum type type;
     uint32_t offset; /* in the record */
     uint32_t count;  /* offset of the argument's ACC_COUNT, which comes before */
@@ -37,7 +49,7 @@ struct acc_arg {
 struct acc_out {
     enum agg_kind kind;
     enum type type;
-    int rows, sum, squares; /* accumulators; sum is also min and max. -1: none */
+    int rows, sum, squares; /* accumulators; sum is also min, max and picks. -1: none */
 };
 struct accs {
     int nargs, n, nouts;
@@ -54,18 +66,33 @@ struct acc_total {
     struct xbig *big; /* NULL: none */
     int64_t i64;
     double f64;
+    struct acc_pick pick;
 };
 
 /* Adds the aggregate of that text; its result type is the last of s->out. 0 or ERR_INPUT. */
 int accs_add(struct accs *s, struct arena *a, const char *text, const struct schema *in,
              unsigned flags, struct err *e);
-/* One row into a record. Returns a mask of the accumulators whose small sum has no room for the
- * value (their values are then the caller's to add to a large one). ~5 ns an accumulator. */
-uint64_t accs_update(const struct accs *s, void *record, const struct column *arg, uint32_t row);
+/* Keeps the number of rows, too; returns its accumulator. -1: no room. */
+int accs_rows(struct accs *s);
+/* Values of the arguments for all rows of a batch, accs.nargs of them. */
+void accs_eval(const struct accs *s, struct arena *a, const struct batch *b, struct column *arg,
+               uint64_t *nulled);
+/* One row of event time `time` into a record. Returns a mask of the accumulators whose small sum
+ * has no room for the value (their values are then the caller's to add to a large one). ~5 ns an
+ * accumulator. */
+uint64_t accs_update(const struct accs *s, void *record, const struct column *arg, uint32_t row,
+                     int64_t time);
 /* Adds a record to the totals (s->n of them; zeroed at first). `big(user, i)` finds the large sum
  * of accumulator i that belongs to the record. */
 void accs_merge(const struct accs *s, struct acc_total *t, const void *record, struct arena *a,
                 const struct xbig *(*big)(void *user, int i), void *user);
+/* Adds what accs_update had no room for; `big(user, i)` makes the large sum. */
+void accs_add_large(const struct accs *s, uint64_t full, const struct column *arg, uint32_t row,
+                    struct xbig *(*big)(void *user, int i), void *user);
+/* Adds record `from` to record `to`. Returns the mask of the accumulators whose small sums do not
+ * hold both; those of `to` are then as before, and marked as gone on in a large one: the caller
+ * adds the small and the large sum of `from` to it. */
+uint64_t accs_join(const struct accs *s, void *to, const void *from);
 /* As accs_merge, or with `take` the reverse. False when that cannot be done in small sums, or when
  * what is taken may have been the smallest or largest: the totals are then void. */
 bool accs_slide(const struct accs *s, struct acc_total *t, const void *record, bool take);

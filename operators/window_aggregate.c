@@ -10,39 +10,37 @@
  * the cost does not depend on how many windows hold a row. Totals are derived, not state.
  *
  * Tables: 0, key (slice start, group key), the accumulators of window_acc.h. 1, key (the same,
- * number of the accumulator), a large sum that outgrew its small form. 2, one key "fired", the end
- * of the last window that may have fired. What is due is derived from table 0 (window_index.h).
+ * number of the accumulator), a large sum that outgrew its small form. 2, key "fired", the end of
+ * the last window that may have fired, and with `early_every` key "early", the time of the next
+ * early results. 3, key (slice start, group key), of those that have changed since the last early
+ * results. What is due is derived from tables 0 and 3 (window_index.h).
  *
  * ~40 ns a row with 100 groups, ~85 ns with 10,000; for each group a window costs ~60 ns a slice
  * and ~0.3 us for its results when it fires. */
 #include "operators/keyed.h"
-#include "operators/window_acc.h"
 #include "operators/window_index.h"
+#include "operators/window_out.h"
 #include <stdlib.h>
 
-enum { LATE_DROP, LATE_DEAD_LETTER };
 enum {
     SLICES_MAX = 10000,     /* slices of one window */
     ENTRIES_MAX = 16 << 20, /* open pairs of slice and group */
-    GROUP_KEY_MAX = 4096    /* bytes of a canonical group key */
+    EARLY_WINDOWS_MAX = 100 /* windows that hold a row, when there are early results */
 };
-#define WINDOW_TIME_MAX                                                                            \
-    ((int64_t)1 << 60) /* event times and durations, ms: sums do not overflow                      \
-                        */
 
 struct window_config {
     struct strmap aggregate;
-    int64_t every, size, lateness;
+    int64_t every, size, lateness, early_every, early_rows;
     int late;
 };
-static const char *const late_words[] = { "drop", "dead_letter", NULL };
 static const struct param window_params[] = {
     { .name = "aggregate",
       .type = PT_AGGMAP,
       .offset = offsetof(struct window_config, aggregate),
       .doc = "Output fields and what they hold, in the order of the output: `count()`, and of any "
              "expression (expressions.md) `count` (values that are not null), `sum`, `mean`, "
-             "`min`, `max`, `stddev` and `variance` (of the sample)." },
+             "`min`, `max`, `stddev` and `variance` (of the sample), `first` and `last` (by event "
+             "time), `min_by(x, y)` and `max_by(x, y)`." },
     { .name = "every",
       .type = PT_DURATION,
       .offset = offsetof(struct window_config, every),
@@ -55,7 +53,8 @@ static const struct param window_params[] = {
       .offset = offsetof(struct window_config, size),
       .min = 1,
       .max = 1e15,
-      .doc = "Length of a window, default `every`. Longer: windows overlap." },
+      .doc = "Length of a window, default `every` (tumbling). Longer: windows overlap (sliding, "
+             "also called hopping)." },
     { .name = "lateness",
       .type = PT_DURATION,
       .offset = offsetof(struct window_config, lateness),
@@ -68,9 +67,25 @@ static const struct param window_params[] = {
       .type = PT_ENUM,
       .offset = offsetof(struct window_config, late),
       .def = "\"drop\"",
-      .words = late_words,
-      .doc = "What happens to a row whose windows have all fired: `drop` it (counted as late), or "
-             "make it a `dead_letter`." },
+      .words = window_late_words,
+      .doc = "What happens to a row whose windows have all fired: " WINDOW_LATE_DOC },
+    { .name = "early_every",
+      .type = PT_DURATION,
+      .flags = PARAM_OPTIONAL,
+      .offset = offsetof(struct window_config, early_every),
+      .min = 1,
+      .max = 1e15,
+      .doc = "Early results: when the watermark passes a multiple of this, every group of every "
+             "open window with new rows makes a row of what it holds so far. The output then has "
+             "a field `early`." },
+    { .name = "early_rows",
+      .type = PT_I64,
+      .flags = PARAM_OPTIONAL,
+      .offset = offsetof(struct window_config, early_rows),
+      .min = 1,
+      .max = 1e15,
+      .doc = "Early results: after each so many rows of a group in a window, which must not "
+             "overlap. The output then has a field `early`." },
     { .name = NULL },
 };
 
@@ -80,13 +95,15 @@ struct window_run {
     bool stale;      /* to be added up anew */
 };
 struct window_self {
-    int64_t every, size, width, lateness;
-    int late;
+    int64_t every, size, width, lateness, early_every, early_rows;
+    int late, rows; /* rows: accumulator of the rows, for early_rows */
+    unsigned fields;
     struct accs accs;
-    struct state *slices, *large, *mark;
-    struct window_index index;
-    int64_t fired; /* end of the last window that may have fired; TIME_MIN: none */
-    bool slides;   /* totals slide along */
+    struct state *slices, *large, *mark, *changed;
+    struct window_index index, fresh; /* fresh: of table 3 */
+    int64_t fired;    /* end of the last window that may have fired; TIME_MIN: none */
+    int64_t early_at; /* when the next early results are due; TIME_MIN: no watermark is known */
+    bool slides;      /* totals slide along */
     int64_t run_end;
     struct window_run *run;   /* by id of the group */
     struct acc_total *totals; /* accs.n for each */
@@ -98,22 +115,6 @@ struct window_self {
 
 /* ---- window arithmetic ---- */
 
-static int64_t floor_to(int64_t t, int64_t step) {
-    int64_t r = t % step;
-    return t - (r < 0 ? r + step : r);
-}
-static int64_t gcd(int64_t a, int64_t b) {
-    while (b) {
-        int64_t t = a % b;
-        a = b;
-        b = t;
-    }
-    return a;
-}
-static int64_t saturate(int64_t a, int64_t b) {
-    int64_t t;
-    return __builtin_add_overflow(a, b, &t) ? (b < 0 ? TIME_MIN : TIME_MAX) : t;
-}
 /* End of the first and of the last window that holds the slice. */
 static int64_t first_end(const struct window_self *s, int64_t slice) {
     return floor_to(slice + s->width - s->size + s->every - 1, s->every) + s->size;
@@ -130,24 +131,14 @@ static int64_t end_before(const struct window_self *s, int64_t t) {
 
 /* ---- submit time ---- */
 
-static bool name_taken(const struct op_plan *p, const struct strmap *m, int upto,
-                       const char *name) {
-    for (int i = 0; i < p->nby; i++)
-        if (!strcmp(p->by[i], name))
-            return true;
-    for (int i = 0; i < upto; i++)
-        if (!strcmp(m->v[i].name, name))
-            return true;
-    return !strcmp(name, "window_start") || !strcmp(name, "window_end");
+static unsigned fields_of(const struct window_config *c) {
+    bool early = c->early_every != PARAM_UNSET || c->early_rows != PARAM_UNSET;
+    return WINDOW_BOUNDS | (early ? WINDOW_EARLY : 0);
 }
 static void window_plan(struct op_plan *p) {
     const struct window_config *c = p->config;
-    const struct schema *in = p->in[0];
     int64_t size = c->size == PARAM_UNSET ? c->every : c->size;
-    struct accs *accs = ARENA_NEW(p->arena, struct accs);
-    struct field *f;
-    struct schema *out = schema_new(p->arena, p->nby + 2 + c->aggregate.n, &f);
-    p->out[0] = out;
+    window_plan_out(p, &c->aggregate, fields_of(c));
     if (!p->in_time)
         plan_error(p, NULL, NULL, "the input has no event time; give its source a 'time'");
     if (c->every > 0 && size < c->every)
@@ -158,35 +149,20 @@ static void window_plan(struct op_plan *p) {
                    "a window would have more than %d slices of the greatest common divisor of "
                    "'size' and 'every'",
                    SLICES_MAX);
-    if (!c->aggregate.n)
-        plan_error(p, "aggregate", NULL, "no aggregates given");
-    int n = 0;
-    for (int i = 0; i < p->nby; i++) {
-        int at = schema_find(in, p->by[i]);
-        if (at >= 0 && in->f[at].type == TYPE_VEC)
-            plan_error(p, NULL, NULL, "a group key cannot be a vector: '%s'", p->by[i]);
-        f[n++] = at >= 0 ? in->f[at] : (struct field){ p->by[i], TYPE_STR, 0 };
-    }
-    f[n++] = (struct field){ "window_start", TYPE_I64, 0 };
-    f[n++] = (struct field){ "window_end", TYPE_I64, 0 };
-    for (int i = 0; i < c->aggregate.n; i++) {
-        const struct strpair *v = &c->aggregate.v[i];
-        struct err e = ERR_INIT;
-        f[n] = (struct field){ v->name, TYPE_F64, 0 };
-        if (name_taken(p, &c->aggregate, i, v->name))
-            plan_error(p, "aggregate", v->name, "the output has a field '%s' already", v->name);
-        else if (accs_add(accs, p->arena, v->text, in, EXPR_HAS_TIME, &e) < 0)
-            plan_error(p, "aggregate", v->name, "%s", e.text);
-        else
-            f[n].type = accs->out[accs->nouts - 1].type;
-        n++;
-    }
+    if (c->every > 0 && c->early_every != PARAM_UNSET && size / c->every > EARLY_WINDOWS_MAX)
+        plan_error(p, "early_every", NULL,
+                   "a row is in more than %d windows: too many for early results",
+                   EARLY_WINDOWS_MAX);
+    if (c->early_rows != PARAM_UNSET && size != c->every)
+        plan_error(p, "early_rows", NULL,
+                   "early results by rows need windows that do not overlap ('size' = 'every')");
 }
 
 /* ---- state ---- */
 
 enum { SLICE_KEY = 8 };
-static const char mark_key[] = "fired";
+static const char mark_key[] = "fired", early_key[] = "early";
+enum { MARK_KEY = 5 };
 
 static void put_start(char *to, int64_t start) {
     uint64_t u = __builtin_bswap64((uint64_t)start ^ (uint64_t)1 << 63);
@@ -197,22 +173,32 @@ static int64_t get_start(const char *from) {
     memcpy(&u, from, sizeof u);
     return (int64_t)(__builtin_bswap64(u) ^ (uint64_t)1 << 63);
 }
-static uint64_t mark_hash(void) {
-    return state_hash(mark_key, sizeof mark_key - 1);
+static int64_t get_mark(struct window_self *s, const char *key) {
+    const int64_t *t = state_find(s->mark, key, MARK_KEY, state_hash(key, MARK_KEY));
+    return t ? *t : TIME_MIN;
+}
+static void set_mark(struct window_self *s, const char *key, int64_t t) {
+    bool created;
+    *(int64_t *)state_edit(s->mark, key, MARK_KEY, state_hash(key, MARK_KEY), &created) = t;
 }
 
-static void window_rebuild(void *self, struct op_ctx *x) {
-    struct window_self *s = self;
+static void index_table(struct window_index *index, struct state *table) {
     const void *key, *value;
     uint32_t klen, vlen;
-    (void)x;
-    window_index_free(&s->index);
-    for (uint64_t it = 0; state_next(s->slices, &it, &key, &klen, &value, &vlen);) {
+    window_index_free(index);
+    for (uint64_t it = 0; state_next(table, &it, &key, &klen, &value, &vlen);) {
         struct span k = { (const char *)key + SLICE_KEY, klen - SLICE_KEY, 0 };
-        window_index_add(&s->index, get_start(key), k, state_hash(k.p, k.len));
+        window_index_add(index, get_start(key), k, state_hash(k.p, k.len));
     }
-    const int64_t *fired = state_find(s->mark, mark_key, sizeof mark_key - 1, mark_hash());
-    s->fired = fired ? *fired : TIME_MIN;
+}
+static void window_rebuild(void *self, struct op_ctx *x) {
+    struct window_self *s = self;
+    (void)x;
+    index_table(&s->index, s->slices);
+    if (s->early_every)
+        index_table(&s->fresh, s->changed);
+    s->fired = get_mark(s, mark_key);
+    s->early_at = get_mark(s, early_key);
     s->run_end = TIME_MIN;
     free(s->run);
     free(s->totals);
@@ -228,23 +214,28 @@ static int window_open(void *self, struct op_ctx *x, struct err *e) {
     s->size = c->size == PARAM_UNSET ? c->every : c->size;
     s->width = gcd(s->size, s->every);
     s->slides = s->size > 2 * s->width;
-    s->run_end = TIME_MIN;
     s->lateness = c->lateness;
+    s->early_every = c->early_every == PARAM_UNSET ? 0 : c->early_every;
+    s->early_rows = c->early_rows == PARAM_UNSET ? 0 : c->early_rows;
     s->late = c->late;
-    s->fired = TIME_MIN;
-    for (int i = 0; i < c->aggregate.n; i++)
-        if (accs_add(&s->accs, &s->arena, c->aggregate.v[i].text, x->in[0], EXPR_HAS_TIME, e) < 0)
-            return ERR_INPUT;
+    s->fields = fields_of(c);
+    s->run_end = s->fired = s->early_at = TIME_MIN;
+    if (window_open_accs(&s->accs, &s->arena, &c->aggregate, x->in[0], true, e) < 0)
+        return ERR_INPUT;
+    if (s->early_rows && (s->rows = accs_rows(&s->accs)) < 0)
+        return err_set(e, ERR_INPUT, "too many aggregates for early results by rows");
     s->arg = ARENA_ARRAY(&s->arena, struct column, s->accs.nargs + 1);
-    s->key = arena_alloc(&s->arena, SLICE_KEY + GROUP_KEY_MAX + 1);
+    s->key = arena_alloc(&s->arena, SLICE_KEY + WINDOW_KEY_MAX + 1);
     s->slices = op_state(x, 0, s->accs.record);
     s->large = op_state(x, 1, sizeof(struct xbig));
     s->mark = op_state(x, 2, sizeof(int64_t));
+    s->changed = s->early_every ? op_state(x, 3, 1) : NULL;
     return 0;
 }
 static void window_close(void *self) {
     struct window_self *s = self;
     window_index_free(&s->index);
+    window_index_free(&s->fresh);
     free(s->run);
     free(s->totals);
     arena_free(&s->arena);
@@ -260,23 +251,17 @@ struct entry {
     char *key;
     uint64_t hash;
 };
-
+struct large_key {
+    struct window_self *s;
+    const struct entry *e;
+};
 /* The large sum of accumulator i. */
-static struct xbig *large_edit(struct window_self *s, const struct entry *e, int i) {
+static struct xbig *large_edit(void *user, int i) {
+    struct large_key *k = user;
     bool created;
-    e->key[e->klen] = (char)i;
-    return state_edit(s->large, e->key, e->klen + 1, state_hash(e->key, e->klen + 1), &created);
-}
-static void add_large(struct window_self *s, const struct entry *e, uint64_t full, uint32_t row) {
-    for (; full; full &= full - 1) {
-        int i = __builtin_ctzll(full);
-        const struct acc *c = &s->accs.acc[i];
-        double v = s->arg[c->arg].f64[row];
-        if (c->kind == ACC_FSUM)
-            xbig_add(large_edit(s, e, i), v);
-        else
-            xbig_add_square(large_edit(s, e, i), v);
-    }
+    k->e->key[k->e->klen] = (char)i;
+    return state_edit(k->s->large, k->e->key, k->e->klen + 1, state_hash(k->e->key, k->e->klen + 1),
+                      &created);
 }
 
 /* Rows of one slice often follow each other: what is known of it. */
@@ -311,7 +296,7 @@ static struct entry *find_entries(struct window_self *s, struct op_ctx *x, const
         v[i] = (struct entry){ .klen = SLICE_KEY + key[i].len, .start = cur.start, .key = to };
         if (b->wm && b->wm[row] >= cur.late)
             v[i].kind = ENTRY_LATE;
-        else if (key[i].len > GROUP_KEY_MAX)
+        else if (key[i].len > WINDOW_KEY_MAX)
             v[i].kind = ENTRY_LONG_KEY;
         else {
             put_start(to, cur.start);
@@ -350,70 +335,24 @@ static void run_stale(struct window_self *s, struct span key, uint64_t hash) {
     s->run[window_index_find(&s->index, key, hash)].stale = true;
 }
 
-static void refuse(struct window_self *s, struct op_ctx *x, const struct batch *b, uint32_t row,
-                   int kind) {
-    bool timed = b->time && b->time[row] != TIME_MIN;
-    if (kind == ENTRY_NO_TIME && timed)
-        op_reject(x, b, row, "bad_time", "the event time is out of range");
-    else if (kind == ENTRY_NO_TIME)
-        op_reject(x, b, row, "no_time", "the row has no event time");
+static void refuse(struct op_ctx *x, struct window_late *late, uint32_t row, int kind) {
+    if (kind == ENTRY_NO_TIME)
+        window_bad_time(x, late->b, row);
     else if (kind == ENTRY_LONG_KEY)
-        op_reject(x, b, row, "key_too_long", "the group key is longer than %d bytes",
-                  GROUP_KEY_MAX);
+        window_long_key(x, late->b, row);
     else if (kind == ENTRY_ADD)
-        op_reject(x, b, row, "too_many_groups", "more than %d groups and slices are open",
+        op_reject(x, late->b, row, "too_many_groups", "more than %d groups and slices are open",
                   ENTRIES_MAX);
-    else if (s->late == LATE_DEAD_LETTER)
-        op_reject(x, b, row, "late", "the row is late: its last window has fired");
     else
-        x->count->late++;
+        window_late_add(late, x, row, "the row is late: its last window has fired");
 }
-
-static void window_process(void *self, struct op_ctx *x, int port, const struct batch *b) {
-    (void)port;
-    struct window_self *s = self;
-    struct span *key = ARENA_ARRAY(x->arena, struct span, b->n);
-    uint64_t *hash = ARENA_ARRAY(x->arena, uint64_t, b->n);
-    key_batch(x->arena, b, x->by, x->nby, key, hash);
-    for (int i = 0; i < s->accs.nargs; i++)
-        s->arg[i] = expr_eval(s->accs.arg[i].x, x->arena, b, &x->count->nulled);
-    const struct entry *v = find_entries(s, x, b, key);
-    for (uint32_t i = 0; i < b->n; i++) {
-        const struct entry *e = &v[i];
-        uint32_t row = batch_row(b, i);
-        bool created;
-        if (e->kind != ENTRY_ADD || s->index.entries >= ENTRIES_MAX) {
-            refuse(s, x, b, row, e->kind);
-            continue;
-        }
-        void *record = state_edit(s->slices, e->key, e->klen, e->hash, &created);
-        if (created)
-            window_index_add(&s->index, e->start, key[i], hash[i]);
-        uint64_t full = accs_update(&s->accs, record, s->arg, row);
-        if (full)
-            add_large(s, e, full, row);
-        if (s->slides && e->start < s->run_end)
-            run_stale(s, key[i], hash[i]);
-        x->count->absorbed++;
-    }
-}
-
-/* ---- firing ---- */
 
 /* Output under construction. */
 struct firing {
     struct window_self *s;
     struct op_ctx *x;
-    uint32_t n, cap;
-    int64_t *fire, *time;
-    struct window_out {
-        int64_t start, end;
-        struct span key;
-        struct acc_total *total;
-    } * row;
-    struct acc_total *total;
-    /* of the record being merged: what large_find needs */
-    uint32_t klen;
+    struct window_out out;
+    uint32_t klen; /* of the record being merged: what large_find needs */
 };
 
 static const struct xbig *large_find(void *user, int i) {
@@ -422,63 +361,71 @@ static const struct xbig *large_find(void *user, int i) {
     return state_find(f->s->large, f->s->key, f->klen + 1, state_hash(f->s->key, f->klen + 1));
 }
 
-static void put_key(const struct op_ctx *x, struct column *cols, uint32_t n, uint32_t row,
-                    struct span key) {
-    struct key_value v[OP_BY_MAX];
-    const struct schema *in = x->in[0];
-    int bad = key_decode(x->arena, in, x->by, x->nby, key.p, key.len, v);
-    for (int k = 0; k < x->nby; k++) {
-        struct column *c = &cols[k];
-        if (bad || v[k].null) {
-            if (!c->nulls)
-                c->nulls = batch_nulls(x->arena, n);
-            bit_set((uint64_t *)c->nulls, row);
-            continue;
-        }
-        switch (in->f[x->by[k]].type) {
-        case TYPE_BOOL:
-            ((uint8_t *)c->p)[row] = v[k].b;
-            break;
-        case TYPE_I64:
-            ((int64_t *)c->p)[row] = v[k].i64;
-            break;
-        case TYPE_F64:
-            ((double *)c->p)[row] = v[k].f64;
-            break;
-        default:
-            ((struct span *)c->p)[row] = v[k].str;
-        }
-    }
+/* The window of a row (it is in one only) after each early_rows of its rows. */
+static void early_by_rows(struct window_self *s, struct window_out *o, const struct entry *e,
+                          struct span key, uint32_t row, const void *record) {
+    uint64_t rows = *(const uint64_t *)((const char *)record + s->accs.acc[s->rows].offset);
+    if (rows % (uint64_t)s->early_rows)
+        return;
+    struct firing f = { .s = s, .x = o->x, .klen = e->klen };
+    memcpy(s->key, e->key, e->klen);
+    accs_merge(&s->accs, window_out_totals(o), record, o->x->arena, large_find, &f);
+    window_out_put(o, &(struct window_result){ .fire = row,
+                                               .time = e->start + s->size - 1,
+                                               .start = e->start,
+                                               .end = e->start + s->size,
+                                               .key = key,
+                                               .early = true });
+}
+static void note_change(struct window_self *s, const struct entry *e, struct span key,
+                        uint64_t hash) {
+    bool created;
+    state_edit(s->changed, e->key, e->klen, e->hash, &created);
+    if (created)
+        window_index_add(&s->fresh, e->start, key, hash);
 }
 
-static void flush(struct firing *f) {
-    struct op_ctx *x = f->x;
-    struct column *cols;
-    if (!f->n)
-        return;
-    struct batch *b = op_fire(x, 0, f->n, f->fire, f->time, &cols);
-    for (int i = 0; i < x->out[0]->n; i++)
-        cols[i].p = arena_zalloc(x->arena, f->n * sizeof(struct span));
-    for (uint32_t r = 0; r < f->n; r++) {
-        const struct window_out *o = &f->row[r];
-        int c = x->nby;
-        put_key(x, cols, f->n, r, o->key);
-        ((int64_t *)cols[c++].p)[r] = o->start;
-        ((int64_t *)cols[c++].p)[r] = o->end;
-        for (int i = 0; i < f->s->accs.nouts; i++, c++) {
-            bool arose;
-            if (accs_result(&f->s->accs, i, o->total, (void *)cols[c].p, r, &arose))
-                continue;
-            if (!cols[c].nulls)
-                cols[c].nulls = batch_nulls(x->arena, f->n);
-            bit_set((uint64_t *)cols[c].nulls, r);
-            x->count->nulled += arose;
+static void window_process(void *self, struct op_ctx *x, int port, const struct batch *b) {
+    (void)port;
+    struct window_self *s = self;
+    struct span *key = ARENA_ARRAY(x->arena, struct span, b->n);
+    uint64_t *hash = ARENA_ARRAY(x->arena, uint64_t, b->n);
+    struct window_late late;
+    struct window_out early;
+    key_batch(x->arena, b, x->by, x->nby, key, hash);
+    accs_eval(&s->accs, x->arena, b, s->arg, &x->count->nulled);
+    window_late_open(&late, x, s->late, b);
+    if (s->early_rows)
+        window_out_open(&early, x, &s->accs, s->fields, b, b->n);
+    const struct entry *v = find_entries(s, x, b, key);
+    for (uint32_t i = 0; i < b->n; i++) {
+        const struct entry *e = &v[i];
+        uint32_t row = batch_row(b, i);
+        bool created;
+        if (e->kind != ENTRY_ADD || s->index.entries >= ENTRIES_MAX) {
+            refuse(x, &late, row, e->kind);
+            continue;
         }
+        void *record = state_edit(s->slices, e->key, e->klen, e->hash, &created);
+        if (created)
+            window_index_add(&s->index, e->start, key[i], hash[i]);
+        uint64_t full = accs_update(&s->accs, record, s->arg, row, b->time[row]);
+        if (full)
+            accs_add_large(&s->accs, full, s->arg, row, large_edit, &(struct large_key){ s, e });
+        if (s->slides && e->start < s->run_end)
+            run_stale(s, key[i], hash[i]);
+        if (s->early_every)
+            note_change(s, e, key[i], hash[i]);
+        if (s->early_rows)
+            early_by_rows(s, &early, e, key[i], row, record);
+        x->count->absorbed++;
     }
-    x->count->made += f->n;
-    op_emit(x, 0, b);
-    f->n = 0;
+    if (s->early_rows)
+        window_out_flush(&early);
+    window_late_emit(&late, x);
 }
+
+/* ---- firing ---- */
 
 static const void *record_of(struct window_self *s, const struct window_slice *sl,
                              const struct window_key *k) {
@@ -487,14 +434,15 @@ static const void *record_of(struct window_self *s, const struct window_slice *s
     memcpy(s->key + SLICE_KEY, k->p, k->len);
     return state_find(s->slices, s->key, klen, state_hash(s->key, klen));
 }
-/* Adds up a group over the slices 0..hi-1; returns how many hold it. */
-static uint32_t add_up(struct firing *f, uint32_t hi, uint32_t id, struct acc_total *t) {
+/* Adds up a group over the slices lo..hi-1; returns how many hold it. */
+static uint32_t add_up(struct firing *f, uint32_t lo, uint32_t hi, uint32_t id,
+                       struct acc_total *t) {
     struct window_self *s = f->s;
     const struct window_key *k = &s->index.key[id];
     uint32_t n = 0;
     memset(t, 0, sizeof *t * (size_t)s->accs.n);
     f->klen = SLICE_KEY + k->len;
-    for (uint32_t i = 0; i < hi; i++) {
+    for (uint32_t i = lo; i < hi; i++) {
         if (!window_slice_has(&s->index.slice[i], id))
             continue;
         accs_merge(&s->accs, t, record_of(s, &s->index.slice[i], k), f->x->arena, large_find, f);
@@ -548,7 +496,7 @@ static bool run_totals(struct firing *f, uint32_t hi, uint32_t id, struct acc_to
         memcpy(t, totals_of(s, id), r->slices ? bytes : 0);
         return r->slices;
     }
-    uint32_t n = add_up(f, hi, id, t);
+    uint32_t n = add_up(f, 0, hi, id, t);
     run_reset(s, id);
     r->slices = n;
     for (int i = 0; i < s->accs.n; i++)
@@ -562,19 +510,33 @@ static bool run_totals(struct firing *f, uint32_t hi, uint32_t id, struct acc_to
 static void fire_group(struct firing *f, int64_t end, uint32_t hi, uint32_t id) {
     struct window_self *s = f->s;
     const struct window_key *k = &s->index.key[id];
-    struct acc_total *t = f->total + (size_t)f->n * (size_t)s->accs.n;
-    if (s->slides ? !run_totals(f, hi, id, t) : !add_up(f, hi, id, t))
+    struct acc_total *t = window_out_totals(&f->out);
+    if (s->slides ? !run_totals(f, hi, id, t) : !add_up(f, 0, hi, id, t))
         return;
-    char *copy = arena_strndup(f->x->arena, k->p, k->len);
-    f->row[f->n] = (struct window_out){ end - s->size, end, { copy, k->len, 0 }, t };
-    f->fire[f->n] = end;
-    f->time[f->n] = end - 1;
-    if (++f->n == f->cap)
-        flush(f);
+    window_out_put(&f->out, &(struct window_result){ .fire = saturate(end, s->lateness),
+                                                     .time = end - 1,
+                                                     .start = end - s->size,
+                                                     .end = end,
+                                                     .key = { k->p, k->len, 0 } });
 }
 
+/* Forgets what has changed in the first slice that has. */
+static void drop_fresh(struct window_self *s) {
+    const struct window_slice *sl = &s->fresh.slice[0];
+    put_start(s->key, sl->start);
+    for (uint32_t w = 0; w < sl->words; w++)
+        for (uint64_t b = sl->bits[w]; b; b &= b - 1) {
+            const struct window_key *k = &s->fresh.key[64 * w + (uint32_t)__builtin_ctzll(b)];
+            memcpy(s->key + SLICE_KEY, k->p, k->len);
+            state_drop(s->changed, s->key, SLICE_KEY + k->len,
+                       state_hash(s->key, SLICE_KEY + k->len));
+        }
+    window_index_drop_first(&s->fresh);
+}
 static void drop_slice(struct window_self *s) {
     const struct window_slice *sl = &s->index.slice[0];
+    if (s->fresh.nslices && s->fresh.slice[0].start == sl->start)
+        drop_fresh(s);
     for (uint32_t w = 0; w < sl->words; w++)
         for (uint64_t b = sl->bits[w]; b; b &= b - 1) {
             uint32_t id = 64 * w + (uint32_t)__builtin_ctzll(b);
@@ -613,56 +575,120 @@ static void fire_until(struct firing *f, int64_t bound) {
             fire_group(f, end, hi, s->index.order[i]);
         s->fired = end;
     }
-    flush(f);
 }
 
-static void set_mark(struct window_self *s, int64_t fired) {
-    bool created;
-    *(int64_t *)state_edit(s->mark, mark_key, sizeof mark_key - 1, mark_hash(), &created) = fired;
-    s->fired = fired;
+/* ---- early results ---- */
+
+/* The groups of the window that ends at `end` in which something has changed. */
+static void early_window(struct firing *f, int64_t at, int64_t end) {
+    struct window_self *s = f->s;
+    const struct window_index *x = &s->index, *fresh = &s->fresh;
+    uint32_t lo = window_index_lower(x, end - s->size), hi = window_index_lower(x, end);
+    uint32_t from = window_index_lower(fresh, end - s->size), to = window_index_lower(fresh, end);
+    for (uint32_t k = 0; k < fresh->norder; k++) {
+        uint32_t id = fresh->order[k], i = from;
+        while (i < to && !window_slice_has(&fresh->slice[i], id))
+            i++;
+        if (i == to)
+            continue;
+        struct span key = { fresh->key[id].p, fresh->key[id].len, 0 };
+        struct acc_total *t = window_out_totals(&f->out);
+        add_up(f, lo, hi, window_index_find(x, key, fresh->key[id].hash), t);
+        window_out_put(&f->out, &(struct window_result){ .fire = at,
+                                                         .time = end - 1,
+                                                         .start = end - s->size,
+                                                         .end = end,
+                                                         .key = key,
+                                                         .early = true });
+    }
+}
+/* All open windows in which something has changed, by (end, canonical key); due at `at`. */
+static void early_until(struct firing *f, int64_t at) {
+    struct window_self *s = f->s;
+    int64_t done = s->fired;
+    window_index_sort(&s->fresh);
+    for (uint32_t i = 0; i < s->fresh.nslices; i++) {
+        int64_t end = first_end(s, s->fresh.slice[i].start);
+        int64_t last = last_end(s, s->fresh.slice[i].start);
+        for (; end <= last; end += s->every)
+            if (end > done) {
+                early_window(f, at, end);
+                done = end;
+            }
+    }
+    while (s->fresh.nslices)
+        drop_fresh(s);
+}
+
+static void firing_open(struct firing *f, struct window_self *s, struct op_ctx *x) {
+    *f = (struct firing){ .s = s, .x = x };
+    window_out_open(&f->out, x, &s->accs, s->fields, NULL, s->index.nkeys);
+}
+/* Early results are due at `early_at` at the latest when something has changed; whether it has or
+ * not, the next ones are due at the multiple after the watermark. */
+static void window_early(struct window_self *s, struct op_ctx *x, int64_t wm) {
+    int64_t at = s->early_at != TIME_MIN
+                     ? s->early_at
+                     : saturate(window_next(wm, s->early_every), -s->early_every);
+    if (at > wm)
+        return;
+    if (s->fresh.nslices && at != TIME_MIN) {
+        struct firing f;
+        firing_open(&f, s, x);
+        fire_until(&f, saturate(at, -s->lateness));
+        early_until(&f, at);
+        window_out_flush(&f.out);
+    }
+    s->early_at = window_next(wm, s->early_every);
+    set_mark(s, early_key, s->early_at);
 }
 
 static void window_watermark(void *self, struct op_ctx *x, int64_t wm) {
     struct window_self *s = self;
     int64_t bound = wm == TIME_MAX ? TIME_MAX : saturate(wm, -s->lateness);
     int64_t before = s->fired, last = wm == TIME_MAX ? before : end_before(s, bound);
+    if (s->early_every && wm != TIME_MAX)
+        window_early(s, x, wm);
     if (s->index.nslices && first_end(s, s->index.slice[0].start) <= bound) {
-        struct firing f = { .s = s, .x = x };
-        f.cap = s->index.nkeys < BATCH_ROWS ? s->index.nkeys : BATCH_ROWS;
-        f.fire = ARENA_ARRAY(x->arena, int64_t, f.cap);
-        f.time = ARENA_ARRAY(x->arena, int64_t, f.cap);
-        f.row = ARENA_ARRAY(x->arena, struct window_out, f.cap);
-        f.total = ARENA_ARRAY(x->arena, struct acc_total, (int)f.cap * s->accs.n);
+        struct firing f;
+        firing_open(&f, s, x);
         fire_until(&f, bound);
+        window_out_flush(&f.out);
     }
-    if (last != before)
-        set_mark(s, last);
+    if (last != before) {
+        set_mark(s, mark_key, last);
+        s->fired = last;
+    }
     /* Until the first watermark is known anything may be next. */
     int64_t next = last == TIME_MIN ? end_before(s, wm) : saturate(last, s->every);
-    x->next_timer = wm == TIME_MAX ? TIME_MAX : saturate(next, s->lateness);
-    if (x->next_timer <= wm && wm != TIME_MAX)
-        x->next_timer = wm + 1;
+    next = wm == TIME_MAX ? TIME_MAX : saturate(next, s->lateness);
+    if (s->early_every && wm != TIME_MAX && s->early_at < next)
+        next = s->early_at;
+    x->next_timer = next <= wm && wm != TIME_MAX ? wm + 1 : next;
 }
 
 const struct op_desc op_window_aggregate = {
     .name = "window_aggregate",
     .doc =
-        "Aggregates rows by event time in tumbling windows (`size` = `every`) or sliding ones, "
-        "for each group of the input's `by`. When the watermark passes the end of a window and "
+        "Aggregates rows by event time in tumbling windows (`size` = `every`) or sliding ones "
+        "(windows.md), for each group of the input's `by`. When the watermark passes the end of a "
+        "window and "
         "`lateness`, every group with rows in it makes one row: the group's fields, "
         "`window_start` and `window_end` (i64, ms since 1970 in UTC; the end is exclusive) and the "
         "aggregates. The row's event time is `window_end` - 1 ms; rows that fire together come by "
         "`window_end`, then by group. Sums, means and deviations are exactly rounded and do not "
         "depend on the order of rows. Nulls are ignored: `count(x)` is then 0, the others are null "
-        "(`stddev` and `variance` below two values); a sum beyond its type is null, too. Memory: "
+        "(`stddev` and `variance` below two values); a sum beyond its type is null, too. Late rows "
+        "leave by the port `late` when asked to. Memory: "
         "some 100 bytes for each group and slice (the greatest common divisor of `size` and "
         "`every`) of the open windows.",
     .example = "{\"aggregate\": {\"mean_t\": \"mean(temperature)\", \"n\": \"count()\"}, "
                "\"every\": \"10s\", \"size\": \"1m\"}",
-    .semantics = 1,
+    .semantics = 2,
     .state_version = 1,
     .params = window_params,
     .config_size = sizeof(struct window_config),
+    .out_ports = window_ports,
     .flags = OP_DETERMINISTIC | OP_KEYED | OP_TIMERS | OP_KEEPS,
     .memory = MEMORY_BOUNDED,
     .plan = window_plan,

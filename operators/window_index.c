@@ -104,9 +104,12 @@ static void forget_idle(struct window_index *x) {
     x->nidle = 0;
     x->unsorted = true;
 }
-void window_index_sort(struct window_index *x) {
+void window_index_trim(struct window_index *x) {
     if (x->nidle > 64 && 2 * x->nidle > x->nkeys - x->nfree)
         forget_idle(x);
+}
+void window_index_sort(struct window_index *x) {
+    window_index_trim(x);
     if (!x->unsorted)
         return;
     x->norder = 0;
@@ -147,7 +150,7 @@ static struct window_slice *slice_at(struct window_index *x, int64_t start) {
     return &x->slice[at];
 }
 
-void window_index_add(struct window_index *x, int64_t start, struct span key, uint64_t hash) {
+uint32_t window_index_add(struct window_index *x, int64_t start, struct span key, uint64_t hash) {
     uint32_t id = key_id(x, key, hash);
     struct window_slice *s = slice_at(x, start);
     if (id / 64 >= s->words) {
@@ -159,6 +162,13 @@ void window_index_add(struct window_index *x, int64_t start, struct span key, ui
     bit_set(s->bits, id);
     x->nidle -= x->key[id].refs++ == 0;
     x->entries++;
+    return id;
+}
+
+void window_index_remove(struct window_index *x, uint32_t slice, uint32_t id) {
+    bit_clear(x->slice[slice].bits, id);
+    x->entries--;
+    x->nidle += --x->key[id].refs == 0;
 }
 
 void window_index_drop_first(struct window_index *x) {

@@ -32,13 +32,18 @@ struct window_index {
 };
 
 void window_index_free(struct window_index *x);
-/* Notes that `key` has rows in the slice that starts at `start`. To be called once per pair. */
-void window_index_add(struct window_index *x, int64_t start, struct span key, uint64_t hash);
+/* Notes that `key` has rows in the slice that starts at `start`. To be called once per pair.
+ * Returns the id of the key. */
+uint32_t window_index_add(struct window_index *x, int64_t start, struct span key, uint64_t hash);
 /* The id of a key that is known, or UINT32_MAX. */
 uint32_t window_index_find(const struct window_index *x, struct span key, uint64_t hash);
+/* Takes back one pair, key `id` and the slice at index `slice`. */
+void window_index_remove(struct window_index *x, uint32_t slice, uint32_t id);
 /* Forgets the earliest slice. */
 void window_index_drop_first(struct window_index *x);
-/* Brings `order` up to date; forgets idle keys when they are the most. */
+/* Forgets idle keys when they are the most. */
+void window_index_trim(struct window_index *x);
+/* The same; then brings `order` up to date. */
 void window_index_sort(struct window_index *x);
 /* First slice that starts at `start` or later (nslices: none). */
 uint32_t window_index_lower(const struct window_index *x, int64_t start);

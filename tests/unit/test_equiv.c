@@ -92,7 +92,30 @@ static const struct shape shapes[] = {
       { "{\"aggregate\":{\"n\":\"count()\",\"s\":\"sum(x)\",\"m\":\"mean(y)\"},\"every\":"
         "\"100ms\"}",
         "{\"aggregate\":{\"n\":\"count()\",\"s\":\"stddev(x)\"},\"every\":\"50ms\",\"size\":"
-        "\"150ms\"}" },
+        "\"150ms\"}",
+        "{\"aggregate\":{\"f\":\"first(x)\",\"b\":\"max_by(x, y)\"},\"every\":\"100ms\","
+        "\"lateness\":\"40ms\",\"late\":\"dead_letter\",\"early_every\":\"30ms\"}",
+        "{\"aggregate\":{\"l\":\"last(y)\"},\"every\":\"200ms\",\"early_rows\":3}" },
+      true,
+      true },
+    { "window_session",
+      { "{\"aggregate\":{\"n\":\"count()\",\"l\":\"last(x)\"},\"gap\":\"40ms\",\"lateness\":"
+        "\"30ms\"}",
+        "{\"aggregate\":{\"s\":\"sum(x)\",\"hi\":\"max(y)\"},\"gap\":\"70ms\",\"max_length\":"
+        "\"300ms\",\"late\":\"dead_letter\"}",
+        "{\"aggregate\":{\"n\":\"count()\"},\"gap\":\"60ms\",\"early_every\":\"50ms\","
+        "\"early_rows\":4}" },
+      true,
+      true },
+    { "window_count",
+      { "{\"aggregate\":{\"m\":\"mean(x)\",\"f\":\"first(y)\"},\"every\":3}",
+        "{\"aggregate\":{\"d\":\"variance(x)\",\"b\":\"min_by(x, y)\"},\"every\":2,\"size\":5}" },
+      true,
+      true },
+    { "window_global",
+      { "{\"aggregate\":{\"n\":\"count()\",\"s\":\"sum(x)\"},\"every\":\"80ms\"}",
+        "{\"aggregate\":{\"n\":\"count()\",\"lo\":\"min(y)\"},\"rows\":4,\"purge\":true}",
+        "{\"aggregate\":{\"m\":\"mean(x)\"},\"every\":\"100ms\",\"rows\":5,\"at_end\":false}" },
       true,
       true },
     { "window_join",

@@ -204,9 +204,11 @@ static void equals_recomputation(void **state) {
                  "\"lateness\": \"%lldms\", \"late\": \"%s\"}",
                  aggregates, (long long)c.every, (long long)c.size, (long long)c.lateness,
                  c.dead_letter ? "dead_letter" : "drop");
-        struct optest t = {
-            .op = "window_aggregate", .in = "key:string x:f64 i:i64", .by = "key", .config = config
-        };
+        struct optest t = { .op = "window_aggregate",
+                            .out = "out",
+                            .in = "key:string x:f64 i:i64",
+                            .by = "key",
+                            .config = config };
         const char *keys[8];
         memcpy(keys, key_words, sizeof keys);
         struct sbuf want = { 0 };
@@ -236,6 +238,7 @@ static void equals_recomputation(void **state) {
 static void tumbling(void **state) {
     (void)state;
     struct optest t = { .op = "window_aggregate",
+                        .out = "out",
                         .in = "k:i64 x:f64",
                         .by = "k",
                         .config = "{\"aggregate\": {\"n\": \"count()\", \"m\": \"mean(x * 2)\"}, "
@@ -251,6 +254,7 @@ static void tumbling(void **state) {
 static void sliding_without_group(void **state) {
     (void)state;
     struct optest t = { .op = "window_aggregate",
+                        .out = "out",
                         .in = "x:i64",
                         .config = "{\"aggregate\": {\"s\": \"sum(x)\", \"v\": \"variance(x)\"}, "
                                   "\"every\": \"10ms\", \"size\": \"25ms\"}" };
@@ -262,6 +266,7 @@ static void sliding_without_group(void **state) {
 static void late_for_some(void **state) {
     (void)state;
     struct optest t = { .op = "window_aggregate",
+                        .out = "out",
                         .in = "x:i64",
                         .config = "{\"aggregate\": {\"s\": \"sum(x)\"}, \"every\": \"10ms\", "
                                   "\"size\": \"20ms\", \"late\": \"dead_letter\"}" };
@@ -273,6 +278,7 @@ static void late_for_some(void **state) {
 static void late_groups(void **state) {
     (void)state;
     struct optest t = { .op = "window_aggregate",
+                        .out = "out",
                         .in = "k:i64 x:f64",
                         .by = "k",
                         .config = "{\"aggregate\": {\"s\": \"sum(x)\", \"lo\": \"min(x)\"}, "
@@ -297,6 +303,7 @@ static void late_groups(void **state) {
 static void edges_of_time(void **state) {
     (void)state;
     struct optest t = { .op = "window_aggregate",
+                        .out = "out",
                         .in = "x:f64",
                         .config = "{\"aggregate\": {\"s\": \"sum(x)\"}, \"every\": \"1d\", "
                                   "\"lateness\": \"3650d\"}" };
@@ -316,6 +323,7 @@ static void edges_of_time(void **state) {
 static void wide_sums(void **state) {
     (void)state;
     struct optest t = { .op = "window_aggregate",
+                        .out = "out",
                         .in = "k:string x:f64",
                         .by = "k",
                         .config =
@@ -336,6 +344,7 @@ static void wide_sums(void **state) {
 static void zeros(void **state) {
     (void)state;
     struct optest t = { .op = "window_aggregate",
+                        .out = "out",
                         .in = "k:string x:f64",
                         .by = "k",
                         .config = "{\"aggregate\": {\"lo\": \"min(x)\", \"hi\": \"max(x)\"}, "
@@ -348,6 +357,7 @@ static void zeros(void **state) {
 static void group_keys(void **state) {
     (void)state;
     struct optest t = { .op = "window_aggregate",
+                        .out = "out",
                         .in = "a:i64 b:string c:bool",
                         .by = "a b c",
                         .config = "{\"aggregate\": {\"n\": \"count()\"}, \"every\": \"10ms\", "
@@ -380,6 +390,7 @@ static void group_keys(void **state) {
 static void fired_state_is_gone(void **state) {
     (void)state;
     struct optest t = { .op = "window_aggregate",
+                        .out = "out",
                         .in = "k:string x:f64",
                         .by = "k",
                         .config = "{\"aggregate\": {\"s\": \"stddev(x)\"}, \"every\": \"10ms\", "
@@ -393,7 +404,7 @@ static void fired_state_is_gone(void **state) {
 /* More aggregates, or more of what they need, than a record holds. */
 static void too_many_aggregates(void **state) {
     (void)state;
-    struct optest t = { .op = "window_aggregate", .in = "x:f64" };
+    struct optest t = { .op = "window_aggregate", .out = "out", .in = "x:f64" };
     for (int wide = 0; wide < 2; wide++) {
         struct sbuf config = { 0 };
         sbuf_adds(&config, "{\"every\": \"1s\", \"aggregate\": {\"a\": \"count()\"");
@@ -449,7 +460,7 @@ static void submit_errors(void **state) {
         { "{\"aggregate\": {\"a\": \"count()\"}}", "every" },
         { "{\"aggregate\": {\"a\": \"count()\"}, \"every\": \"0s\"}", "between" },
     };
-    struct optest t = { .op = "window_aggregate", .in = "k:string x:f64", .by = "k" };
+    struct optest t = { .op = "window_aggregate", .out = "out", .in = "k:string x:f64", .by = "k" };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         t.config = bad[i][0];
         char *e = optest_errors(&t);
