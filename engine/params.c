@@ -637,7 +637,7 @@ static void set_default(struct reader *r, const struct param *p, void *config) {
     /* The common scalars without a parse: submits are many and tables are long. */
     const char *def = p->def;
     size_t len = strlen(def);
-    struct jnode n = { 0 };
+    struct jnode n = { 0 }, *root = &n;
     bool is_int;
     int64_t i;
     double d;
@@ -660,12 +660,12 @@ static void set_default(struct reader *r, const struct param *p, void *config) {
         int rc = json_parse(&doc, p->name, def, len, r->a, &es);
         assert(rc == 0);
         (void)rc;
-        n = *doc.root;
+        root = doc.root; /* itself: its members know it as their parent */
     }
     struct errs es = { 0 };
-    struct json_doc doc = { .file = p->name, .text = def, .len = len, .root = &n };
+    struct json_doc doc = { .file = p->name, .text = def, .len = len, .root = root };
     struct reader own = { r->d, &doc, r->a, NULL, NULL, &es };
-    int rc = read_param(&own, p, &n, config);
+    int rc = read_param(&own, p, root, config);
     assert(rc == 0);
     (void)rc;
 }
