@@ -57,6 +57,10 @@ struct tail_options {
     const char *from;
     bool follow;
 };
+struct topics_options {
+    int64_t partitions;
+    const char *retention, *retention_time;
+};
 struct top_options {
     int64_t interval, n;
 };

@@ -1,4 +1,4 @@
-/* Topics on a server: replay, tail, topics, dlq. */
+/* Records of topics on a server: replay, tail, dlq. */
 #include "cluster/client.h"
 #include "cluster/cmd.h"
 #include "cluster/progress.h"
@@ -11,42 +11,6 @@
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
-
-/* ---- topics ---- */
-
-int cmd_topics(struct cli *c) {
-    struct client *cl;
-    struct json_doc doc;
-    int rc = cmd_connect(c, &cl);
-    if (rc < 0)
-        return rc;
-    rc = cmd_get(c, cl, "GET", "/v1/topics", NULL, &doc);
-    client_close(cl);
-    if (rc < 0 || c->json)
-        return rc;
-    struct table t;
-    char buf[UNIT_MAX];
-    table_begin(&t, "<topic|>records|>from|>to|>bytes|>readers|<written by");
-    for (const struct jnode *d = json_list(doc.root, "topics"); d; d = d->next) {
-        int64_t begin = json_int(d, "begin"), end = json_int(d, "end");
-        const struct jnode *readers = jnode_get(d, "readers");
-        table_add(&t, json_text(d, "name"));
-        table_style(&t, STYLE_BOLD);
-        table_add(&t, unit_exact(buf, (uint64_t)(end - begin)));
-        table_add(&t, unit_exact(buf, (uint64_t)begin));
-        table_add(&t, unit_exact(buf, (uint64_t)end));
-        table_add(&t, unit_bytes(buf, (double)json_int(d, "bytes")));
-        table_add(&t, unit_exact(buf, readers && readers->type == J_ARR
-                                          ? readers->n
-                                          : (uint64_t)json_int(d, "readers")));
-        table_add(&t, json_text(d, "writer"));
-    }
-    if (t.n == 0)
-        cli_note(c, "there are no topics yet");
-    table_print(&t, stdout, cmd_width(STDOUT_FILENO), term_color(STDOUT_FILENO));
-    table_end(&t);
-    return 0;
-}
 
 /* ---- tail ---- */
 

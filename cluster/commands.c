@@ -2,6 +2,7 @@
 #include "cluster/cmd.h"
 #include "cluster/up.h"
 #include "engine/batch.h"
+#include "engine/log_rows.h"
 
 /* How a recorded stream is repeated. */
 #define DATASET_OPTIONS(T, member)                                                                 \
@@ -247,6 +248,27 @@ static const struct cli_option tail_options[] = {
       .help = "go on with records as they are committed" },
     { 0 },
 };
+static const struct cli_option topics_options[] = {
+    { .name = "partitions",
+      .type = CLI_INT,
+      .value = "N",
+      .offset = offsetof(struct topics_options, partitions),
+      .min = 1,
+      .max = LOG_PARTITIONS_MAX,
+      .help = "of the new topic (default 1)" },
+    { .name = "retention",
+      .type = CLI_TEXT,
+      .value = "SIZE",
+      .offset = offsetof(struct topics_options, retention),
+      .help = "the oldest records of a partition go when it has more, such as 10GiB; default: keep "
+              "all" },
+    { .name = "retention-time",
+      .type = CLI_TEXT,
+      .value = "DURATION",
+      .offset = offsetof(struct topics_options, retention_time),
+      .help = "records go so long after they were appended, such as 7d; default: keep all" },
+    { 0 },
+};
 static const struct cli_option dlq_options[] = {
     { .name = "lines",
       .letter = 'n',
@@ -490,9 +512,18 @@ const struct cli_command cli_commands[] = {
       .run = cmd_tail },
     { .name = "topics",
       .group = HELP_STREAMS,
-      .args = "",
-      .summary = "list the topics",
+      .args = "[create NAME | rm NAME]",
+      .summary = "list the topics, make one, delete one",
+      .help = "`submit` makes the topics that a dataflow names with one partition, which keep\n"
+              "everything; `create` makes one that is otherwise. Only a topic that no dataflow\n"
+              "uses can be deleted.",
+      .examples = "  braid topics\n"
+                  "  braid topics create readings --partitions 8 --retention-time 7d\n"
+                  "  braid topics rm readings",
+      .max = 2,
       .client = true,
+      .options = topics_options,
+      .options_size = sizeof(struct topics_options),
       .run = cmd_topics },
     { .name = "operators",
       .group = HELP_OTHER,

@@ -69,7 +69,7 @@ static void add_record(struct tail *t) {
     } else {
         sbuf_printf(&t->text, "{\"partition\":%u,\"offset\":%lld,\"time\":%lld,",
                     t->first + t->turn, (long long)t->offset + i,
-                    (long long)(w->times ? w->times[i] : w->time));
+                    (long long)log_row_time(w, i));
         text_bytes(&t->text, "key", key, klen);
         sbuf_adds(&t->text, ",");
         text_bytes(&t->text, "value", value, len);

@@ -2,6 +2,7 @@
 #include "cluster/http_impl.h"
 #include "cluster/ingest.h"
 #include "cluster/view.h"
+#include <stddef.h>
 #include <string.h>
 
 #define RESERVED "braid."
@@ -15,34 +16,58 @@ int http_topics(struct request *r) {
     return 200;
 }
 
-/* {"retention_bytes":N}; an empty body keeps everything. */
+struct topic_body {
+    int64_t partitions, retention_bytes, retention_ms;
+};
+static const struct topic_key {
+    const char *name, *what;
+    int64_t min, max;
+    size_t offset;
+} topic_keys[] = {
+    { "partitions", "a number of partitions, 1 to 4096", 1, LOG_PARTITIONS_MAX,
+      offsetof(struct topic_body, partitions) },
+    { "retention_bytes", "a number of bytes, or -1 to keep all", -1, INT64_MAX,
+      offsetof(struct topic_body, retention_bytes) },
+    { "retention_ms", "a number of milliseconds, at least 1, or -1 to keep all", -1, INT64_MAX,
+      offsetof(struct topic_body, retention_ms) },
+};
+enum { TOPIC_KEYS = sizeof topic_keys / sizeof *topic_keys };
+
+static int read_key(struct errs *es, const struct json_doc *doc, const struct jnode *c,
+                    struct topic_body *b) {
+    for (int i = 0; i < TOPIC_KEYS; i++) {
+        const struct topic_key *k = &topic_keys[i];
+        if (strcmp(c->key, k->name) != 0)
+            continue;
+        bool ms = k->offset == offsetof(struct topic_body, retention_ms);
+        if (c->type != J_INT || c->i < k->min || c->i > k->max || (ms && c->i == 0))
+            return json_error(es, doc, c, false, "'%s' must be %s", k->name, k->what);
+        *(int64_t *)(void *)((char *)b + k->offset) = c->i;
+        return 0;
+    }
+    return json_error(es, doc, c, true,
+                      "unknown key '%.60s'; a topic has 'partitions', 'retention_bytes' and "
+                      "'retention_ms'",
+                      c->key);
+}
+
+/* An empty body: one partition that keeps everything. */
 static int read_topic(struct request *r, struct log_topic_conf *tc, struct errs *es) {
     struct json_doc doc = { 0 };
-    *tc = (struct log_topic_conf){ .partitions = 1, .retention_bytes = -1 };
-    if (r->body.len == 0)
-        return 0;
-    int rc = json_parse(&doc, "body", r->body.p, r->body.len, &r->arena, es);
-    if (rc < 0)
-        return rc;
-    if (doc.root->type != J_OBJ)
-        return json_error(es, &doc, doc.root, false, "the body must be an object");
-    for (const struct jnode *c = doc.root->n ? doc.root->child : NULL; c; c = c->next) {
-        bool partitions = strcmp(c->key, "partitions") == 0;
-        if (!partitions && strcmp(c->key, "retention_bytes") != 0)
-            rc = json_error(es, &doc, c, true,
-                            "unknown key '%.60s'; a topic has 'partitions' and 'retention_bytes'",
-                            c->key);
-        else if (partitions && (c->type != J_INT || c->i < 1 || c->i > LOG_PARTITIONS_MAX))
-            rc = json_error(es, &doc, c, false, "'partitions' must be a number of 1 to %d",
-                            LOG_PARTITIONS_MAX);
-        else if (partitions)
-            tc->partitions = (uint32_t)c->i;
-        else if (c->type != J_INT || c->i < -1)
-            rc = json_error(es, &doc, c, false,
-                            "'retention_bytes' must be a number of bytes, or -1 to keep all");
-        else
-            tc->retention_bytes = c->i;
+    struct topic_body b = { 1, -1, -1 };
+    int rc = 0;
+    if (r->body.len) {
+        rc = json_parse(&doc, "body", r->body.p, r->body.len, &r->arena, es);
+        if (rc < 0)
+            return rc;
+        if (doc.root->type != J_OBJ)
+            return json_error(es, &doc, doc.root, false, "the body must be an object");
+        for (const struct jnode *c = doc.root->n ? doc.root->child : NULL; c; c = c->next)
+            rc = read_key(es, &doc, c, &b) < 0 ? ERR_INPUT : rc;
     }
+    *tc = (struct log_topic_conf){ .partitions = (uint32_t)b.partitions,
+                                   .retention_bytes = b.retention_bytes,
+                                   .retention_ms = b.retention_ms > 0 ? b.retention_ms : 0 };
     return rc;
 }
 
@@ -62,8 +87,11 @@ int http_topic_put(struct request *r) {
         rc = log_topic_create(coord_log(r->coord), r->param[0], &tc, &e);
     if (rc < 0)
         return http_error(r, &e);
-    sbuf_printf(&r->out, "{\"name\":\"%s\",\"partitions\":%u,\"retention_bytes\":%lld}",
-                r->param[0], tc.partitions, (long long)tc.retention_bytes);
+    sbuf_printf(&r->out,
+                "{\"name\":\"%s\",\"partitions\":%u,\"retention_bytes\":%lld,"
+                "\"retention_ms\":%lld}",
+                r->param[0], tc.partitions, (long long)tc.retention_bytes,
+                (long long)(tc.retention_ms ? tc.retention_ms : -1));
     return status;
 }
 

@@ -29,9 +29,10 @@ static int add_topic(void *arg, const struct log_topic_info *info) {
     text_json(t->out, info->name);
     sbuf_printf(t->out,
                 ",\"partitions\":%u,\"begin\":%lld,\"end\":%lld,\"bytes\":%lld,"
-                "\"retention_bytes\":%lld,\"readers\":%d,\"writer\":",
-                info->conf.partitions, (long long)info->begin, (long long)info->end,
-                (long long)info->bytes, (long long)info->conf.retention_bytes, use.readers);
+                "\"retention_bytes\":%lld,\"retention_ms\":%lld,\"readers\":%d,\"writer\":",
+                info->conf.partitions, (long long)info->begin,
+                (long long)info->end, (long long)info->bytes, (long long)info->conf.retention_bytes,
+                (long long)(info->conf.retention_ms ? info->conf.retention_ms : -1), use.readers);
     text_json(t->out, use.writers ? use.writer : NULL);
     sbuf_adds(t->out, "}");
     return 0;
@@ -85,7 +86,7 @@ static void take_dead(struct dlq *q, const struct log_rows *r, int64_t off) {
             free(d->key);
             free(d->value);
             *d = (struct dead){ off + i,
-                                r->times ? r->times[i] : r->time,
+                                log_row_time(r, i),
                                 copy_of(key, kto - kfrom),
                                 copy_of(r->values + vfrom, vto - vfrom),
                                 kto - kfrom,

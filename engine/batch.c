@@ -23,6 +23,7 @@ struct column *batch_cols(struct arena *a, const struct batch *b, int extra) {
 struct batch *batch_select(struct arena *a, const struct batch *b, const uint16_t *sel,
                            uint32_t n) {
     struct batch *c = batch_copy(a, b);
+    c->encoded = b->encoded; /* its records are the physical rows */
     c->sel = sel;
     c->n = n;
     return c;

@@ -49,9 +49,11 @@ struct origin {
     uint32_t partition;
     uint32_t n;              /* rows the source handed in */
     int64_t off0;            /* their offsets are off0 .. off0+n-1 */
-    const struct span *raw;  /* their original bytes, n of them; NULL below a merging task */
+    const struct span *raw;  /* their original bytes, n of them (p NULL: a null value); NULL below a
+                              * merging task */
     const int64_t *log_time; /* append time of each, ms; NULL: unknown. May jump back */
     int64_t log_max;         /* the largest of them */
+    const int64_t *own_time; /* that its writer gave it, LOG_NO_TIME: none; NULL: none has one */
     /* Timeline: after the last row of offset off0+i the watermark is wm[i]; never falls.
      * NULL until a time stage has set it. A merging task numbers its points itself: `at` then
      * gives the offset of each (else NULL: off0 + i). */
@@ -77,8 +79,8 @@ struct batch {
     const int64_t *time;       /* event time, ms since 1970; NULL: stream without event time */
     const int64_t *wm;         /* watermark before the row's position; NULL with time NULL */
     const struct origin *origin;
-    struct log_buf *encoded; /* rows as a log payload, when an encoder made this batch; else NULL.
-                              * Borrowed: whoever keeps it takes a reference */
+    struct log_buf *encoded; /* the physical rows as a log payload, when an encoder made this batch;
+                              * else NULL. Borrowed: whoever keeps it takes a reference */
 };
 
 static inline uint32_t batch_row(const struct batch *b, uint32_t i) {

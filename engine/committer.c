@@ -27,13 +27,36 @@ struct group {
     uint64_t first_no, last_no;
 };
 
-/* Queue: log_commit and topic calls -> committer. */
-void committer_submit(struct local *l, struct job *j) {
-    pthread_mutex_lock(&l->mu);
+/* Queue: log_commit, topic calls and the janitor -> committer. Under mu. */
+static void queue_job(struct local *l, struct job *j) {
     *l->tail = j;
     l->tail = &j->next;
     pthread_cond_signal(&l->work);
+}
+
+void committer_submit(struct local *l, struct job *j) {
+    pthread_mutex_lock(&l->mu);
+    queue_job(l, j);
     pthread_mutex_unlock(&l->mu);
+}
+
+struct job *committer_job(struct log_epoch *ep, log_done *done, void *arg) {
+    struct job *j = calloc(1, sizeof *j);
+    if (!j)
+        abort();
+    *j = (struct job){ .kind = JOB_EPOCH, .ep = ep, .done = done, .arg = arg, .err = ERR_INIT };
+    return j;
+}
+
+static void ignore_done(void *arg, enum log_outcome outcome, uint64_t no, const struct err *e) {
+    (void)arg;
+    (void)outcome;
+    (void)no;
+    (void)e;
+}
+
+void committer_chore(struct local *l, struct log_epoch *ep) {
+    queue_job(l, committer_job(ep, ignore_done, NULL));
 }
 
 /* Epochs that are queued, or one topic job. NULL: the log is closing. */
@@ -196,15 +219,21 @@ static void resolve(struct local *l, struct job *j) {
     }
 }
 
+static void touch(struct group *g, struct topic *t) {
+    if (t->touched)
+        return;
+    t->touched = true;
+    t->grown = false;
+    t->next_touched = g->touched;
+    g->touched = t;
+}
+
 static int append_one(struct group *g, struct topic *t, const struct epoch_append *a,
                       struct err *e) {
     struct part *p = &t->part[a->partition];
     struct written *w = &g->written[g->n_written++];
-    if (!t->touched) {
-        t->touched = true;
-        t->next_touched = g->touched;
-        g->touched = t;
-    }
+    touch(g, t);
+    t->grown = true;
     w->chunk = (struct commit_chunk){ .topic = t->id, .partition = a->partition };
     int rc = part_append(p, a->buf, a->time, &w->frame, &w->chunk.at);
     if (!rc) {
@@ -213,6 +242,18 @@ static int append_one(struct group *g, struct topic *t, const struct epoch_appen
     }
     w->chunk.len = frame_bytes(&w->frame);
     return rc ? err_errno(e, -rc, "cannot write to topic %s", t->name) : 0;
+}
+
+/* Behind its own rows and before those of the next epoch: "to the end" is the end of this one. */
+static void trim_all(struct group *g, const struct log_epoch *ep) {
+    for (uint32_t i = 0; i < ep->trims; i++) {
+        const struct epoch_trim *m = &ep->trim[i];
+        struct topic *t = local_topic(g->l, ep->names + m->topic);
+        if (!t || m->partition >= t->conf.partitions || (m->id && m->id != t->id))
+            continue;
+        touch(g, t);
+        part_trim(&t->part[m->partition], m->offset);
+    }
 }
 
 static int append_all(struct group *g, struct err *e) {
@@ -230,6 +271,7 @@ static int append_all(struct group *g, struct err *e) {
             if (rc)
                 return rc;
         }
+        trim_all(g, j->ep);
     }
     return 0;
 }
@@ -294,12 +336,15 @@ static void wake_list(struct log_watch *w) {
 
 static void wake(struct group *g) {
     struct local *l = g->l;
-    if (!g->touched)
-        return;
+    bool grown = false;
     pthread_mutex_lock(&l->watch_mu);
     for (struct topic *t = g->touched; t; t = t->next_touched)
-        wake_list(t->watches);
-    wake_list(l->watch_any);
+        if (t->grown) {
+            wake_list(t->watches);
+            grown = true;
+        }
+    if (grown)
+        wake_list(l->watch_any);
     pthread_mutex_unlock(&l->watch_mu);
 }
 
@@ -498,11 +543,13 @@ static int create(struct local *l, struct job *j) {
     struct topic *t = topic_new(&l->segments, j->name, l->next_topic, j->conf);
     char key[2 + LOG_NAME_MAX], next[2] = { (char)LOG_KEY_RESERVED, KEY_NEXT };
     char path[FILES_PATH_MAX];
-    struct topic_value v = { t->id, t->conf.partitions, t->conf.retention_bytes };
+    struct topic_value v = { t->id, t->conf.partitions, t->conf.retention_bytes,
+                             t->conf.retention_ms };
     struct group g = { .l = l };
     uint32_t next_id = l->next_topic + 1;
     own_put(&g, next, sizeof next, &next_id, sizeof next_id);
-    own_put(&g, key, topic_key(key, j->name), &v, sizeof v);
+    own_put(&g, key, topic_key(key, j->name), &v,
+            v.retention_ms ? sizeof v : (uint32_t)TOPIC_VALUE_SHORT);
     int sys = topic_path(t, path);
     if (!sys)
         sys = files_remove(l->files, path); /* nothing is left of a namesake */

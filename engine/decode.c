@@ -76,6 +76,12 @@ void decode_null(struct decode_rows *o, uint32_t row, int field) {
         o->nulls[field] = batch_nulls(o->arena, o->cap);
     bit_set(o->nulls[field], row);
 }
+void decode_rows_null(struct decode_rows *o, uint32_t row) {
+    for (int i = 0; i < o->schema->n; i++)
+        decode_null(o, row, i);
+    if (o->time)
+        o->time[row] = TIME_MIN;
+}
 int decode_cell(struct decoder *d, struct decode_rows *o, uint32_t row, int field,
                 const struct token *t, struct decode_error *e) {
     const struct field *f = &d->schema->f[field];

@@ -33,6 +33,8 @@ struct decode_rows {
 };
 void decode_rows_begin(struct decode_rows *o, struct arena *a, const struct schema *s, uint32_t cap,
                        bool time);
+/* A row whose cells are all null, without a time. */
+void decode_rows_null(struct decode_rows *o, uint32_t row);
 /* The columns, to put into a batch. */
 const struct column *decode_rows_end(struct decode_rows *o);
 

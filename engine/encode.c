@@ -2,6 +2,7 @@
 #include "engine/json.h"
 #include "engine/log.h"
 #include "engine/num.h"
+#include "engine/record.h"
 #include "engine/scan.h"
 #include <assert.h>
 #include <stdlib.h>
@@ -22,7 +23,7 @@ struct payloads { /* given out in one tick */
 struct encoder {
     enum encode_format format;
     const struct schema *schema;
-    int key;
+    struct encode_meta meta;
     int n;
     struct piece *piece;
     int time;     /* SenML: field that becomes bt, -1: none */
@@ -120,24 +121,34 @@ static void senml_pieces(struct encoder *e, const struct encode_senml *c, int n,
         take_fragment(p, b);
     }
 }
+static bool listed(const struct strs *l, const char *name) {
+    for (int i = 0; l && i < l->n; i++)
+        if (strcmp(l->v[i], name) == 0)
+            return true;
+    return false;
+}
 static void plain_pieces(struct encoder *e, struct sbuf *b) {
     for (int i = 0; i < e->schema->n; i++) {
+        if (listed(e->meta.without, e->schema->f[i].name))
+            continue;
+        bool first = e->n == 0;
         struct piece *p = &e->piece[e->n++];
         p->field = i;
         if (e->format == ENCODE_JSON) {
-            sbuf_adds(b, i ? "," : "{");
+            sbuf_adds(b, first ? "{" : ",");
             sbuf_json_str(b, e->schema->f[i].name, strlen(e->schema->f[i].name));
             sbuf_adds(b, ":");
-        } else if (e->format == ENCODE_CSV && i) {
+        } else if (e->format == ENCODE_CSV && !first) {
             sbuf_adds(b, ",");
         }
         take_fragment(p, b);
     }
 }
-int encode_raw_field(const struct schema *s) {
+int encode_raw_field(const struct schema *s, const struct strs *without) {
     int found = -1, n = 0;
     for (int i = 0; i < s->n; i++) {
-        if (s->f[i].type != TYPE_STR && s->f[i].type != TYPE_BYTES)
+        if ((s->f[i].type != TYPE_STR && s->f[i].type != TYPE_BYTES) ||
+            listed(without, s->f[i].name))
             continue;
         if (strcmp(s->f[i].name, "value") == 0)
             return i;
@@ -146,8 +157,9 @@ int encode_raw_field(const struct schema *s) {
     }
     return n == 1 ? found : -1;
 }
-struct encoder *encoder_new(enum encode_format f, const struct schema *s, int key,
-                            const struct encode_senml *senml, int nsenml) {
+struct encoder *encoder_new_meta(enum encode_format f, const struct schema *s,
+                                 const struct encode_meta *m, const struct encode_senml *senml,
+                                 int nsenml) {
     struct encoder *e = calloc(1, sizeof *e);
     int n = f == ENCODE_SENML ? nsenml : s->n;
     struct sbuf b = { 0 };
@@ -155,9 +167,9 @@ struct encoder *encoder_new(enum encode_format f, const struct schema *s, int ke
         abort();
     e->format = f;
     e->schema = s;
-    e->key = key;
+    e->meta = *m;
     e->time = -1;
-    e->raw = encode_raw_field(s);
+    e->raw = encode_raw_field(s, m->without);
     if (f == ENCODE_SENML)
         senml_pieces(e, senml, nsenml, &b);
     else
@@ -171,6 +183,11 @@ struct encoder *encoder_new(enum encode_format f, const struct schema *s, int ke
         e->fixed += p->len + COPY + 8 + NUM_F64_MAX_LEN * (size_t)(1 + p->dim);
     }
     return e;
+}
+struct encoder *encoder_new(enum encode_format f, const struct schema *s, int key,
+                            const struct encode_senml *senml, int nsenml) {
+    struct encode_meta m = { .key = key, .time = -1, .tombstone = -1 };
+    return encoder_new_meta(f, s, &m, senml, nsenml);
 }
 void encoder_free(struct encoder *e) {
     if (!e)
@@ -285,6 +302,8 @@ static inline bool is_text(enum type t) {
 }
 
 static char *row_json(const struct encoder *e, const struct batch *b, uint32_t row, char *o) {
+    if (e->n == 0)
+        *o++ = '{';
     for (const struct piece *p = e->piece, *last = p + e->n; p < last; p++) {
         const struct column *c = &b->cols[p->field];
         o = put_fragment(o, p->frag, p->len);
@@ -357,21 +376,51 @@ static size_t text_room(const struct encoder *e, const struct batch *b, uint32_t
     }
     return sum;
 }
-static void put_key(const struct encoder *e, const struct batch *b, uint32_t row,
-                    struct log_buf *buf) {
-    const struct column *c = &b->cols[e->key];
-    enum type t = e->schema->f[e->key].type;
-    char text[NUM_F64_MAX_LEN];
-    if (column_null(c, row))
-        log_buf_key(buf, NULL, 0, true);
-    else if (is_text(t))
-        log_buf_key(buf, c->str[row].p, c->str[row].len, false);
-    else
-        log_buf_key(buf, text, (size_t)(put_scalar(text, c, t, row) - text), false);
+/* A cell as bytes: its own, or the text of a number or boolean in `text`. */
+static struct span cell_bytes(const struct encoder *e, const struct batch *b, int field,
+                              uint32_t row, char text[NUM_F64_MAX_LEN]) {
+    const struct column *c = &b->cols[field];
+    enum type t = e->schema->f[field].type;
+    if (is_text(t))
+        return c->str[row];
+    return (struct span){ .p = text, .len = (uint32_t)(put_scalar(text, c, t, row) - text) };
 }
-/* One row; false with *code set when it cannot be written. */
-static bool encode_row(const struct encoder *e, const struct batch *b, uint32_t row,
-                       struct log_buf *buf, const char **code) {
+/* Key, time and headers of the record just written. */
+static void put_meta(const struct encoder *e, const struct batch *b, uint32_t row, int64_t time,
+                     struct log_buf *buf) {
+    const struct encode_meta *m = &e->meta;
+    char text[NUM_F64_MAX_LEN];
+    if (m->key >= 0 && !column_null(&b->cols[m->key], row)) {
+        struct span v = cell_bytes(e, b, m->key, row, text);
+        log_buf_key(buf, v.p, v.len, false);
+    }
+    log_buf_time(buf, time);
+    for (int i = 0; i < m->nheaders; i++) {
+        const struct encode_header *h = &m->header[i];
+        if (column_null(&b->cols[h->field], row))
+            continue;
+        struct span v = cell_bytes(e, b, h->field, row, text);
+        log_buf_header(buf, h->name, strlen(h->name), v.p ? v.p : "", v.len);
+    }
+}
+static bool is_tombstone(const struct encoder *e, const struct batch *b, uint32_t row) {
+    const struct column *c = e->meta.tombstone >= 0 ? &b->cols[e->meta.tombstone] : NULL;
+    return c && !column_null(c, row) && c->b[row];
+}
+/* False with *code set when it is no time. */
+static bool own_time(const struct encoder *e, const struct batch *b, uint32_t row, int64_t *ms,
+                     const char **code) {
+    int f = e->meta.time;
+    *ms = LOG_NO_TIME;
+    if (f < 0 || column_null(&b->cols[f], row) ||
+        time_cell(e->meta.time_unit, e->schema->f[f].type, &b->cols[f], row, ms))
+        return true;
+    *code = "bad_time";
+    return false;
+}
+/* The value of a row; false with *code set when it cannot be written. */
+static bool encode_value(const struct encoder *e, const struct batch *b, uint32_t row,
+                         struct log_buf *buf, const char **code) {
     size_t text = text_room(e, b, row);
     if (text == SIZE_MAX || text > LOG_RECORD_MAX) {
         *code = text == SIZE_MAX ? "bad_utf8" : "too_large";
@@ -402,8 +451,19 @@ static bool encode_row(const struct encoder *e, const struct batch *b, uint32_t 
         return false;
     }
     log_buf_end(buf, (size_t)(o - begin));
-    if (e->key >= 0)
-        put_key(e, b, row, buf);
+    return true;
+}
+/* One row; false with *code set when it cannot be written. */
+static bool encode_row(const struct encoder *e, const struct batch *b, uint32_t row,
+                       struct log_buf *buf, const char **code) {
+    int64_t time;
+    if (!own_time(e, b, row, &time, code))
+        return false;
+    if (is_tombstone(e, b, row))
+        log_buf_null(buf);
+    else if (!encode_value(e, b, row, buf, code))
+        return false;
+    put_meta(e, b, row, time, buf);
     return true;
 }
 
@@ -416,9 +476,14 @@ static struct batch *encoded_batch(struct arena *a, const struct batch *b, uint3
     struct batch *r =
         rows->sel ? batch_make(a, rows, out, rows->sel, rows->n, false, &c) : batch_copy(a, rows);
     for (uint32_t i = 0, at = 0; i < buf->n; i++) {
-        uint32_t end = buf->value_end[i];
+        uint32_t end = log_end(buf->value_end, i);
         v[i] = (struct span){ .p = buf->values + at, .len = end - at };
         at = end;
+        if (!(buf->value_end[i] & LOG_NULL))
+            continue;
+        if (!c->nulls)
+            c->nulls = batch_nulls(a, buf->n);
+        bit_set((uint64_t *)(uintptr_t)c->nulls, i);
     }
     c->str = v;
     r->schema = out;
@@ -447,7 +512,9 @@ struct batch *encode_next(struct encoder *e, struct arena *a, const struct batch
                           const struct schema *out, bool seal, const char **code) {
     uint32_t begin = *from, i = begin;
     *code = NULL;
-    if (e->format == ENCODE_RAW && b->encoded && !b->sel && e->key < 0 && begin == 0) {
+    const struct encode_meta *m = &e->meta;
+    bool plain = m->key < 0 && m->time < 0 && m->tombstone < 0 && m->nheaders == 0;
+    if (e->format == ENCODE_RAW && b->encoded && !b->sel && plain && begin == 0) {
         struct batch *same = batch_copy(a, b);
         log_buf_seal(b->encoded);
         same->encoded = b->encoded;
@@ -472,5 +539,7 @@ const char *encode_reason(const char *code) {
         return "bytes that are not UTF-8 cannot be written as text";
     if (strcmp(code, "null_value") == 0)
         return "the value is null";
+    if (strcmp(code, "bad_time") == 0)
+        return "the time field holds no time";
     return "the record would be larger than 16 MiB";
 }

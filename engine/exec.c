@@ -1,6 +1,7 @@
 #include "engine/exec.h"
 #include "engine/mutate.h"
 #include "engine/num.h"
+#include "engine/record.h"
 #include "engine/task.h"
 #include <assert.h>
 #include <stdio.h>
@@ -569,27 +570,30 @@ void exec_tick(struct exec *ex, struct task *source, const struct log_rows *rows
     uint32_t start = 0;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t end = rows->value_end[i] & ~LOG_NULL;
-        v[i] = (struct span){ .p = rows->values + start, .len = end - start };
+        v[i] = (struct span){ .p = rows->values ? rows->values + start : "", .len = end - start };
         if (rows->value_end[i] & LOG_NULL) {
+            v[i].p = NULL;
             if (!nulls)
                 nulls = batch_nulls(a, n);
             bit_set(nulls, i);
         }
-        times[i] = rows->times ? rows->times[i] : rows->time;
+        times[i] = rows->time;
         log_max = times[i] > log_max ? times[i] : log_max;
         start = end;
     }
-    struct column *col = ARENA_NEW(a, struct column);
+    const struct schema *schema = source->def->out[0];
+    struct column *col = arena_zalloc(a, sizeof *col * (size_t)schema->n);
     col->str = v;
     col->nulls = nulls;
+    if (schema->n > 1)
+        record_columns(a, schema, rows, off, ex->conf.partition, col);
     struct origin *o = tick_origin(ex, source, off, n);
     o->raw = v;
     o->log_time = times;
     o->log_max = log_max;
+    o->own_time = rows->times;
     struct batch *b = ARENA_NEW(a, struct batch);
-    *b = (struct batch){
-        .schema = source->def->out[0], .cols = col, .rows = n, .n = n, .off0 = off
-    };
+    *b = (struct batch){ .schema = schema, .cols = col, .rows = n, .n = n, .off0 = off };
     tick_batch(ex, source, b, o);
 }
 

@@ -1,10 +1,12 @@
 /* The janitor thread: makes snapshots and deletes files, so that neither ever delays a commit.
  * It reads committed files only, never the memory of executors or of the committer. */
+#include "engine/clock.h"
 #include "engine/local.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* ---- syncing what the snapshot will vouch for ---- */
 
@@ -131,7 +133,7 @@ static int rewrite_open(struct rewrite *w, const struct commit_chunk *c, struct 
     const struct log_files *f = w->l->files;
     struct topic *t = find_id(&w->topics, c->topic);
     char path[FILES_PATH_MAX];
-    if (!t || c->partition >= t->conf.partitions || c->base < t->part[c->partition].begin)
+    if (!t || c->partition >= t->conf.partitions)
         return -ENOENT;
     segment_head_make(h, &t->part[c->partition], c->base, c->prev);
     int rc = segment_path(&t->part[c->partition], c->base, path);
@@ -246,6 +248,36 @@ int janitor_snapshot(struct local *l, struct err *e) {
     return rc ? rc : install(l, first, number, e);
 }
 
+/* ---- records that are too old ---- */
+
+static void age_part(struct log_epoch *ep, struct part *p) {
+    struct topic *t = p->topic;
+    int64_t offset = part_offset_at(p, clock_wall_ms() - t->conf.retention_ms);
+    if (offset <= p->begin || log_epoch_trim(ep, t->name, p->number, offset))
+        return;
+    ep->trim[ep->trims - 1].id = t->id; /* not a new topic of that name */
+}
+
+/* Under mu, which it lets go. */
+static void chore_tend(struct local *l) {
+    pthread_mutex_unlock(&l->mu);
+    struct log_epoch *ep = log_epoch_begin(&l->base);
+    struct roll_call all = roll_call(l);
+    for (uint32_t i = 0; i < all.n; i++) {
+        struct topic *t = all.v[i];
+        for (uint32_t k = 0; t->conf.retention_ms > 0 && k < t->conf.partitions; k++)
+            age_part(ep, &t->part[k]);
+    }
+    roll_call_end(&all);
+    pthread_mutex_lock(&l->mu);
+    if (ep->trims == 0 || l->stop_commits)
+        log_epoch_drop(ep);
+    else
+        committer_chore(l, ep); /* what is refused is found again the next time */
+}
+
+/* ---- the thread ---- */
+
 /* Under mu, which it lets go. */
 static void chore_snapshot(struct local *l) {
     struct err e = ERR_INIT;
@@ -269,8 +301,19 @@ static void chore_delete(struct local *l) {
     pthread_mutex_lock(&l->mu);
 }
 
+/* Under mu: until there is something to do or topics are to be tended again. */
+static void rest(struct local *l, int64_t until_ns) {
+    if (l->tended == 0 || l->stop_commits) {
+        pthread_cond_wait(&l->chores, &l->mu);
+        return;
+    }
+    struct timespec t = { .tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000 };
+    pthread_cond_timedwait(&l->chores, &l->mu, &t);
+}
+
 void *janitor_run(void *local) {
     struct local *l = local;
+    int64_t next_ns = clock_mono_ns();
     pthread_mutex_lock(&l->mu);
     for (;;) {
         if (l->want_snapshot)
@@ -279,8 +322,11 @@ void *janitor_run(void *local) {
             chore_delete(l);
         else if (l->stop_chores)
             break;
-        else
-            pthread_cond_wait(&l->chores, &l->mu);
+        else if (l->tended && !l->stop_commits && clock_mono_ns() >= next_ns) {
+            chore_tend(l);
+            next_ns = clock_mono_ns() + l->tend_ms * 1000000;
+        } else
+            rest(l, next_ns);
     }
     pthread_mutex_unlock(&l->mu);
     return NULL;

@@ -563,6 +563,49 @@ struct jnode *jnode_get(const struct jnode *obj, const char *key) {
             return c;
     return NULL;
 }
+static struct jnode *copy_node(struct arena *a, const struct jnode *n, struct jnode *parent) {
+    struct jnode *c = ARENA_NEW(a, struct jnode);
+    *c = *n;
+    c->next = c->last = NULL;
+    c->parent = parent;
+    if (n->key)
+        c->key = arena_strndup(a, n->key, n->klen);
+    if (n->type == J_STR)
+        c->s = arena_strndup(a, n->s, n->len);
+    if (n->type == J_ARR || n->type == J_OBJ)
+        c->child = NULL;
+    return c;
+}
+
+/* Iterative: nodes know their parents. */
+struct jnode *jnode_copy(struct arena *a, const struct jnode *root) {
+    struct jnode *top = copy_node(a, root, NULL), *to = top;
+    const struct jnode *from = root;
+    top->key = NULL;
+    for (;;) {
+        bool box = from->type == J_ARR || from->type == J_OBJ;
+        const struct jnode *next = box ? from->child : NULL;
+        if (next) {
+            to->child = to->last = copy_node(a, next, to);
+            to = to->child;
+            from = next;
+            continue;
+        }
+        while (from != root && !from->next) {
+            from = from->parent;
+            to = to->parent;
+            assert(from && to); /* both trees have the same shape */
+        }
+        if (from == root)
+            return top;
+        from = from->next;
+        assert(to->parent);
+        struct jnode *c = copy_node(a, from, to->parent);
+        to->next = to->parent->last = c;
+        to = c;
+    }
+}
+
 double jnode_f64(const struct jnode *n) {
     return n->type == J_INT ? (double)n->i : n->d;
 }

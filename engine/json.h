@@ -91,6 +91,7 @@ int json_parse(struct json_doc *d, const char *file, const char *text, size_t le
                struct errs *es);
 struct jnode *jnode_get(const struct jnode *obj, const char *key); /* NULL: absent or no object */
 double jnode_f64(const struct jnode *n);                           /* J_INT or J_REAL */
+struct jnode *jnode_copy(struct arena *a, const struct jnode *n);  /* deep, without its key */
 /* JSON pointer (RFC 6901) of a node, in `buf`. */
 const char *jnode_pointer(const struct jnode *n, char *buf, size_t size);
 /* Adds an error at a node (at its key if `at_key`) of the document. Returns ERR_INPUT. */

@@ -126,6 +126,8 @@ static bool source_tick(struct shard *sh, struct port *p, bool redo) {
         p->err = e;
         return false;
     }
+    if (port_exchange(p))
+        p->read_bytes += rows.value_end[n - 1] & ~LOG_NULL;
     exec_tick(sh->ex, p->task, &rows, off);
     sh->lane->dirty = true;
     return true;

@@ -14,6 +14,7 @@ enum {
     SEALED_MAX = 4,               /* sealed commit logs; then commits wait for the janitor */
     GROUP_EPOCHS = 256,           /* a group commit takes at most so many epochs */
     GROUP_BYTES = 64 << 20,       /* and stops beyond this */
+    TEND_MS = 10000,              /* between two looks for records that are too old */
     TIDY_BYTES = 4 << 20 /* open and close merge commit logs beyond this, else leave them */
 };
 
@@ -27,7 +28,9 @@ enum {
 struct topic_value {
     uint32_t id, partitions;
     int64_t retention_bytes;
+    int64_t retention_ms; /* from here on: left out when all of it is 0 */
 };
+enum { TOPIC_VALUE_SHORT = 16 };
 struct part_value {
     int64_t begin, end, base, bytes, time_max;
     int64_t from_base; /* segments from this one on were written since the entry before */
@@ -71,7 +74,8 @@ struct local {
     char boot[FILES_BOOT_LEN];
     int lock_fd;
     struct segments segments;
-    int64_t commit_bytes;    /* as configured */
+    int64_t commit_bytes; /* as configured */
+    int64_t tend_ms;
     bool changed_durability; /* commit logs found at open were written under the other one */
 
     pthread_mutex_t mu;
@@ -83,6 +87,7 @@ struct local {
     bool stop_commits, stop_chores;
     struct topic **topic; /* by name; changed by the committer, under mu */
     uint32_t topics, topics_cap;
+    uint32_t tended;                      /* of them, those that the janitor visits now and then */
     uint64_t published_no, published_log; /* last commit; log it is in */
     int64_t published_bytes;              /* committed bytes of that log */
     uint64_t snap_number;                 /* first commit log not in the snapshot */
@@ -110,6 +115,10 @@ struct local {
 };
 
 /* local.c */
+/* Whether the janitor visits it every tend_ms. */
+static inline bool topic_tended(const struct topic *t) {
+    return t->conf.retention_ms > 0;
+}
 struct topic *local_topic(struct local *l, const char *name); /* under mu or in the committer */
 /* Under watch_mu and mu: watches move with the name. */
 void local_topic_insert(struct local *l, struct topic *t);
@@ -120,6 +129,9 @@ void part_key(char key[KEY_PART_LEN], uint32_t topic, uint32_t partition);
 /* committer.c */
 void *committer_run(void *local);
 void committer_submit(struct local *l, struct job *j);
+struct job *committer_job(struct log_epoch *ep, log_done *done, void *arg);
+/* The janitor's: under mu and before stop_commits; the outcome does not matter. */
+void committer_chore(struct local *l, struct log_epoch *ep);
 /* janitor.c */
 void *janitor_run(void *local);
 /* Merges the sealed commit logs into a new snapshot. */

@@ -129,10 +129,7 @@ struct log_epoch *log_epoch_begin(struct log *log) {
     return ep;
 }
 
-/* Runs of appends to one topic share a name. */
 static uint32_t epoch_name(struct log_epoch *ep, const char *topic) {
-    if (ep->n && !strcmp(ep->names + ep->append[ep->n - 1].topic, topic))
-        return ep->append[ep->n - 1].topic;
     size_t len = strlen(topic) + 1;
     ep->names_cap = room32(&ep->names, ep->names_cap, ep->names_len + len, 1);
     uint32_t at = ep->names_len;
@@ -141,11 +138,17 @@ static uint32_t epoch_name(struct log_epoch *ep, const char *topic) {
     return at;
 }
 
+/* Runs of appends to one topic share a name. */
+static uint32_t append_name(struct log_epoch *ep, const char *topic) {
+    if (ep->n && !strcmp(ep->names + ep->append[ep->n - 1].topic, topic))
+        return ep->append[ep->n - 1].topic;
+    return epoch_name(ep, topic);
+}
+
 int log_epoch_append(struct log_epoch *ep, const char *topic, uint32_t partition,
                      struct log_buf *buf, int64_t time, int64_t *first) {
     assert(buf->sealed);
-    size_t size = (size_t)buf->values_len + buf->keys_len +
-                  buf->n * sizeof(uint32_t) * (buf->key_end ? 2 : 1);
+    size_t size = log_buf_bytes(buf);
     if (strlen(topic) > LOG_NAME_MAX)
         return ERR_INPUT;
     if (size > LOG_EPOCH_BYTES - ep->bytes)
@@ -153,7 +156,7 @@ int log_epoch_append(struct log_epoch *ep, const char *topic, uint32_t partition
     if (buf->n == 0)
         return 0;
     struct epoch_append a = {
-        .topic = epoch_name(ep, topic), .partition = partition, .time = time, .first = first
+        .topic = append_name(ep, topic), .partition = partition, .time = time, .first = first
     };
     ep->cap = room32(&ep->append, ep->cap, (size_t)ep->n + 1, sizeof *ep->append);
     log_buf_ref(buf);
@@ -161,6 +164,23 @@ int log_epoch_append(struct log_epoch *ep, const char *topic, uint32_t partition
     ep->append[ep->n++] = a;
     ep->bytes += size;
     return 0;
+}
+
+static int add_trim(struct log_epoch *ep, const char *topic, struct epoch_trim t) {
+    if (sizeof t > LOG_EPOCH_BYTES - ep->bytes)
+        return ERR_INPUT;
+    bool same = ep->trims && !strcmp(ep->names + ep->trim[ep->trims - 1].topic, topic);
+    t.topic = same ? ep->trim[ep->trims - 1].topic : epoch_name(ep, topic);
+    ep->trims_cap = room32(&ep->trim, ep->trims_cap, (size_t)ep->trims + 1, sizeof *ep->trim);
+    ep->trim[ep->trims++] = t;
+    ep->bytes += sizeof t;
+    return 0;
+}
+
+int log_epoch_trim(struct log_epoch *ep, const char *topic, uint32_t partition, int64_t offset) {
+    if (strlen(topic) > LOG_NAME_MAX || offset < 0)
+        return ERR_INPUT;
+    return add_trim(ep, topic, (struct epoch_trim){ .partition = partition, .offset = offset });
 }
 
 int log_epoch_state(struct log_epoch *ep, const void *key, uint32_t klen, const void *value,
@@ -200,6 +220,8 @@ int log_epoch_join(struct log_epoch *into, struct log_epoch *from) {
     }
     for (uint32_t i = 0; i < from->offsets && rc == 0; i++)
         add_offset(into, into->state_len + from->offset[i].at, behind + from->offset[i].append);
+    for (uint32_t i = 0; i < from->trims && rc == 0; i++)
+        rc = add_trim(into, from->names + from->trim[i].topic, from->trim[i]);
     if (rc == 0 && from->state_len) {
         into->state = room(into->state, &into->state_cap, into->state_len + from->state_len, 1);
         memcpy(into->state + into->state_len, from->state, from->state_len);
@@ -232,6 +254,7 @@ void log_epoch_drop(struct log_epoch *ep) {
     free(ep->names);
     free(ep->state);
     free(ep->offset);
+    free(ep->trim);
     free(ep);
 }
 

@@ -32,6 +32,10 @@ struct log_buf {
     uint32_t *key_end; /* NULL until the first key */
     char *keys;
     uint32_t keys_len, keys_cap;
+    int64_t *times;       /* NULL until the first time */
+    uint32_t *header_end; /* NULL until the first header */
+    char *headers;
+    uint32_t headers_len, headers_cap;
     uint32_t crc; /* of the payload, once sealed */
     bool sealed;
     int refs; /* atomic */
@@ -42,7 +46,15 @@ void log_buf_unref(struct log_buf *b);
 /* Room for a value of up to `max` bytes; write there, then log_buf_end(b, len). */
 char *log_buf_room(struct log_buf *b, size_t max);
 void log_buf_end(struct log_buf *b, size_t len);
-void log_buf_key(struct log_buf *b, const char *key, size_t len, bool null); /* of the last value */
+void log_buf_null(struct log_buf *b); /* a null value: with a key it is a tombstone */
+/* Of the last value: */
+void log_buf_key(struct log_buf *b, const char *key, size_t len, bool null);
+void log_buf_time(struct log_buf *b, int64_t ms); /* LOG_NO_TIME: as if none had been given */
+void log_buf_header(struct log_buf *b, const char *name, size_t nlen, const char *value,
+                    size_t vlen); /* value NULL: null */
+/* Record i of `from`, with all it has. */
+void log_buf_copy(struct log_buf *b, const struct log_rows *from, uint32_t i);
+size_t log_buf_bytes(const struct log_buf *b); /* in memory and on disk, but for padding */
 void log_buf_seal(struct log_buf *b);
 void log_buf_rows(const struct log_buf *b, struct log_rows *rows);
 
@@ -55,12 +67,14 @@ struct log_conf {
     int64_t segment_bytes; /* 0: 256 MiB */
     int64_t commit_bytes;  /* length at which a commit log is merged into the state snapshot;
                             * 0: that of the snapshot, within 64..256 MiB */
+    int64_t tend_ms;       /* how often what is too old is looked for; 0: 10 s */
     const struct log_files *files; /* NULL: the real ones */
 };
 struct log;
 struct log_topic_conf {
     uint32_t partitions;
     int64_t retention_bytes; /* -1: keep all. Whole segments are dropped from the oldest */
+    int64_t retention_ms;    /* 0: keep all. Records appended longer ago go, within tend_ms */
 };
 struct log_topic_info {
     char name[LOG_NAME_MAX + 1];
@@ -68,7 +82,7 @@ struct log_topic_info {
     uint64_t id;        /* never used again: tells it from an earlier topic of its name */
     int64_t begin, end; /* committed; with several partitions the sums, whose difference is the
                          * number of records. Offsets: log_topic_ends */
-    int64_t bytes;
+    int64_t bytes; /* of its files */
 };
 /* On success e->text is not empty when recovery cut something that nobody was told is committed;
  * it says what (a note for the operator; e->code is 0). */
@@ -130,6 +144,10 @@ int log_epoch_state(struct log_epoch *ep, const void *key, uint32_t klen, const 
  * that learns offsets from its broker sends the rows first and the state when they are known. */
 int log_epoch_state_offset(struct log_epoch *ep, const void *key, uint32_t klen, const void *value,
                            uint32_t vlen);
+/* Records below `offset` (clamped to the end) are given up when the epoch commits: the partition
+ * begins there at once, and files that hold nothing else go. A begin never falls; a topic or
+ * partition that is not there at commit is passed over. ERR_INPUT: too much for one epoch. */
+int log_epoch_trim(struct log_epoch *ep, const char *topic, uint32_t partition, int64_t offset);
 size_t log_epoch_bytes(const struct log_epoch *ep);
 /* Moves all of `from` behind what `into` holds and frees it. ERR_INPUT: too much for one epoch. */
 int log_epoch_join(struct log_epoch *into, struct log_epoch *from);

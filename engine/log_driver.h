@@ -53,6 +53,13 @@ struct epoch_offset { /* of log_epoch_state_offset */
     uint32_t append;
 };
 
+struct epoch_trim {
+    uint32_t topic; /* offset of its name in epoch->names */
+    uint32_t partition;
+    int64_t offset;
+    uint64_t id; /* of the topic that is meant; 0: whichever has the name */
+};
+
 /* State changes lie in `state` one after the other in the form in which they go to disk:
  * u32 klen, u32 vlen (LOG_NULL: removed), key, value; little endian, not padded. */
 struct log_epoch {
@@ -65,6 +72,8 @@ struct log_epoch {
     size_t state_len, state_cap;
     struct epoch_offset *offset;
     uint32_t offsets, offsets_cap;
+    struct epoch_trim *trim;
+    uint32_t trims, trims_cap;
     size_t bytes;
 };
 

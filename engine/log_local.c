@@ -49,11 +49,14 @@ void local_topic_insert(struct local *l, struct topic *t) {
     uint32_t i = topic_slot(l, t->name);
     memmove(l->topic + i + 1, l->topic + i, (l->topics++ - i) * sizeof(struct topic *));
     l->topic[i] = t;
+    if (topic_tended(t) && l->tended++ == 0)
+        pthread_cond_signal(&l->chores);
 }
 
 void local_topic_remove(struct local *l, struct topic *t) {
     uint32_t i = topic_slot(l, t->name);
     memmove(l->topic + i, l->topic + i + 1, (--l->topics - i) * sizeof(struct topic *));
+    l->tended -= topic_tended(t);
     t->deleted = true;
 }
 
@@ -242,11 +245,7 @@ static void local_unwatch(struct log *log, struct log_watch *w) {
 /* ---- epochs and state ---- */
 
 static void local_commit(struct log *log, struct log_epoch *ep, log_done *done, void *arg) {
-    struct job *j = calloc(1, sizeof *j);
-    if (!j)
-        abort();
-    *j = (struct job){ .kind = JOB_EPOCH, .ep = ep, .done = done, .arg = arg, .err = ERR_INIT };
-    committer_submit((struct local *)log, j);
+    committer_submit((struct local *)log, committer_job(ep, done, arg));
 }
 
 static int local_state_each(struct log *log, const void *prefix, uint32_t plen,
@@ -430,6 +429,7 @@ static struct local *local_new(const struct log_conf *conf) {
     l->segments.files = l->commit.files = l->files;
     l->segments.segment_bytes = conf->segment_bytes > 0 ? conf->segment_bytes : SEGMENT_BYTES;
     l->commit_bytes = conf->commit_bytes;
+    l->tend_ms = conf->tend_ms > 0 ? conf->tend_ms : TEND_MS;
     l->commit.durability = conf->durability;
     l->commit.fd = -1;
     l->tail = &l->head;
@@ -438,7 +438,11 @@ static struct local *local_new(const struct log_conf *conf) {
     pthread_mutex_init(&l->watch_mu, NULL);
     pthread_cond_init(&l->work, NULL);
     pthread_cond_init(&l->ready, NULL);
-    pthread_cond_init(&l->chores, NULL);
+    pthread_condattr_t mono; /* as clock_mono_ns: the janitor waits by it */
+    pthread_condattr_init(&mono);
+    pthread_condattr_setclock(&mono, CLOCK_MONOTONIC);
+    pthread_cond_init(&l->chores, &mono);
+    pthread_condattr_destroy(&mono);
     pthread_cond_init(&l->tidied, NULL);
     return l;
 }

@@ -43,13 +43,15 @@ enum param_type {              /* C type at `offset` of the config struct; JSON 
                   PT_AGGMAP,  /* struct strmap: {"name":"mean(expression)",…}, alike */
                   PT_TIME,    /* struct time_field: {"field":"pickup","unit":"ms"}; unit
                                  s|ms|us|rfc3339 */
+                  PT_START, /* struct start: "latest" | "earliest" | {"time":"2026-01-31T08:00:00Z"
+                               or ms} | {"offset":17} */
 };
 /* How a type is told to people: its name, and what a value must be ("a duration such as \"10s\"":
  * `is`, `example`, then `also` if there is another way). PT_ENUM has its words instead. */
 struct param_type_text {
     const char *name, *is, *example, *also;
 };
-enum { PARAM_TYPES = PT_TIME + 1 };
+enum { PARAM_TYPES = PT_START + 1 };
 extern const struct param_type_text param_type_texts[PARAM_TYPES];
 enum param_flags {
     PARAM_OPTIONAL = 1, /* may be absent without a default: NULL, empty, or PARAM_UNSET */
@@ -84,6 +86,11 @@ struct time_field {
 }; /* field NULL: absent */
 enum time_unit { TIME_S, TIME_MS, TIME_US, TIME_RFC3339 };
 extern const char *const time_unit_words[]; /* "s" "ms" "us" "rfc3339" NULL */
+/* Where a source begins to read a topic. */
+struct start {
+    enum { START_LATEST, START_EARLIEST, START_TIME, START_OFFSET } at;
+    int64_t n; /* START_TIME: the first record appended at or after this ms; START_OFFSET */
+};
 /* A file a config names. Its bytes are loaded before open() and live as long as the task. */
 struct file {
     const char *name; /* as the user wrote it */
@@ -305,6 +312,11 @@ const char *ops_nearest(const char *name); /* never an inner stage */
 /* A text parameter (PT_STR, PT_FIELD, the word of a PT_ENUM, the name of a PT_FILE) of a config by
  * its name, for drivers that know no operator; NULL when there is none or it is absent. */
 const char *op_config_text(const struct op_desc *d, const void *config, const char *name);
+
+const struct start *op_config_start(const struct op_desc *d, const void *config); /* or NULL */
+/* Its JSON forms (start.c). -1: it is none. */
+int start_read(const struct jnode *n, struct start *s);
+void start_write(struct sbuf *out, const struct start *s, bool people);
 
 /* ---- configs from JSON (params.c) ---- */
 /* Finds the file a config names; fills *f (data may stay NULL when only planning). 0 or negative.

@@ -128,3 +128,9 @@ const char *op_config_text(const struct op_desc *d, const void *config, const ch
     }
     return NULL;
 }
+
+const struct start *op_config_start(const struct op_desc *d, const void *config) {
+    const struct param *p = param_find(d, "start");
+    const char *at = (const char *)config + (p ? p->offset : 0);
+    return p && p->type == PT_START ? (const void *)at : NULL;
+}

@@ -57,6 +57,8 @@ const struct param_type_text param_type_texts[PARAM_TYPES] = {
                      "{\"fahrenheit\":\"temperature * 1.8 + 32\"}", NULL },
     [PT_AGGMAP] = { "object of aggregates", "an object of aggregates",
                     "{\"avg\":\"mean(temperature)\"}", NULL },
+    [PT_START] = { "start", "\"latest\", \"earliest\"", NULL,
+                   "an object such as {\"time\":\"2026-01-31T08:00:00Z\"} or {\"offset\":17}" },
     [PT_TIME] = { "time field", "an object", "{\"field\":\"pickup\",\"unit\":\"ms\"}", NULL },
 };
 
@@ -517,51 +519,6 @@ static int read_time(struct reader *r, const struct param *p, const struct jnode
     return 0;
 }
 
-/* ---- JSON trees ---- */
-
-static struct jnode *copy_node(struct arena *a, const struct jnode *n, struct jnode *parent) {
-    struct jnode *c = ARENA_NEW(a, struct jnode);
-    *c = *n;
-    c->next = c->last = NULL;
-    c->parent = parent;
-    if (n->key)
-        c->key = arena_strndup(a, n->key, n->klen);
-    if (n->type == J_STR)
-        c->s = arena_strndup(a, n->s, n->len);
-    if (n->type == J_ARR || n->type == J_OBJ)
-        c->child = NULL;
-    return c;
-}
-
-/* Deep copy, iterative: nodes know their parents. */
-static struct jnode *copy_tree(struct arena *a, const struct jnode *root) {
-    struct jnode *top = copy_node(a, root, NULL), *to = top;
-    const struct jnode *from = root;
-    top->key = NULL;
-    for (;;) {
-        bool box = from->type == J_ARR || from->type == J_OBJ;
-        const struct jnode *next = box ? from->child : NULL;
-        if (next) {
-            to->child = to->last = copy_node(a, next, to);
-            to = to->child;
-            from = next;
-            continue;
-        }
-        while (from != root && !from->next) {
-            from = from->parent;
-            to = to->parent;
-            assert(from && to); /* both trees have the same shape */
-        }
-        if (from == root)
-            return top;
-        from = from->next;
-        assert(to->parent);
-        struct jnode *c = copy_node(a, from, to->parent);
-        to->next = to->parent->last = c;
-        to = c;
-    }
-}
-
 /* ---- one parameter ---- */
 
 static int read_param(struct reader *r, const struct param *p, const struct jnode *n,
@@ -612,8 +569,10 @@ static int read_param(struct reader *r, const struct param *p, const struct jnod
         return rc;
     }
     case PT_JSON:
-        *(const struct jnode **)at = copy_tree(r->a, n);
+        *(const struct jnode **)at = jnode_copy(r->a, n);
         return 0;
+    case PT_START:
+        return start_read(n, at) < 0 ? wrong_type(r, p, n) : 0;
     case PT_TIME:
         return read_time(r, p, n, at);
     }
@@ -729,6 +688,7 @@ static const uint8_t param_sizes[PARAM_TYPES] = {
     [PT_EXPRMAP] = sizeof(struct strmap),
     [PT_AGGMAP] = sizeof(struct strmap),
     [PT_RANGES] = sizeof(struct ranges),
+    [PT_START] = sizeof(struct start),
     [PT_TIME] = sizeof(struct time_field),
     [PT_STR] = sizeof(void *),
     [PT_FIELD] = sizeof(void *),
@@ -833,6 +793,7 @@ static void copy_param(const struct param *p, void *to, const void *from, struct
     case PT_ENUM:
     case PT_DURATION:
     case PT_SIZE:
+    case PT_START:
         break; /* copied with the struct */
     case PT_STR:
     case PT_FIELD:
@@ -883,7 +844,7 @@ static void copy_param(const struct param *p, void *to, const void *from, struct
     }
     case PT_JSON: {
         const struct jnode *n = *(const struct jnode *const *)from;
-        *(const struct jnode **)to = n ? copy_tree(a, n) : NULL;
+        *(const struct jnode **)to = n ? jnode_copy(a, n) : NULL;
         break;
     }
     case PT_TIME: {

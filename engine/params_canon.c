@@ -85,6 +85,7 @@ static bool absent(const struct param *p, const void *at) {
     case PT_RANGES:
         return (p->flags & PARAM_OPTIONAL) && ((const struct ranges *)at)->n == 0;
     case PT_BOOL:
+    case PT_START:
         return false;
     }
     return false;
@@ -186,6 +187,9 @@ static void add_param(struct sbuf *b, const struct param *p, const void *at, boo
     }
     case PT_JSON:
         sbuf_json_canonical(b, *(const struct jnode *const *)at);
+        break;
+    case PT_START:
+        start_write(b, at, people);
         break;
     case PT_TIME: {
         const struct time_field *t = at;

@@ -3,6 +3,7 @@
 #include "engine/exchange.h"
 #include "engine/files.h"
 #include "engine/key.h"
+#include <assert.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -73,11 +74,16 @@ static void pending_clear(struct port *p) {
     p->pending.len = 0;
 }
 
+/* What counts as pending. */
+static size_t buf_held(const struct log_buf *buf) {
+    return (size_t)buf->values_len + buf->keys_len + buf->headers_len;
+}
+
 static void buf_drop(struct port *p, uint32_t partition) {
     struct log_buf *buf = p->buf[partition];
     if (!buf)
         return;
-    *p->all_pending -= (size_t)buf->values_len + buf->keys_len;
+    *p->all_pending -= buf_held(buf);
     log_buf_unref(buf);
     p->buf[partition] = NULL;
 }
@@ -114,6 +120,29 @@ static void exchange_topic(const struct task_def *d, char *out) {
              (unsigned long long)d->links[0].from);
 }
 
+/* Where a new source begins. A new exchange is empty; one that runs is joined at the cut, where all
+ * that comes before it has been appended (change_joins). */
+static int source_start(struct ports *ps, const struct task_def *d, const char *topic,
+                        int64_t begin, int64_t end, int64_t *at, struct err *e) {
+    const struct start *s = op_config_start(d->op, d->config);
+    *at = !s || s->at == START_LATEST ? end : begin;
+    if (s && s->at == START_TIME)
+        *at = log_offset_at(ps->log, topic, ps->partition, s->n);
+    if (!s || s->at != START_OFFSET)
+        return 0;
+    *at = s->n;
+    if (task_parts(d) > 1)
+        return err_set(e, ERR_INPUT,
+                       "topic '%s' has %u partitions, each with offsets of its own: let the source "
+                       "start at a time",
+                       topic, task_parts(d));
+    if (*at >= begin && *at <= end)
+        return 0;
+    return err_set(e, ERR_INPUT,
+                   "the source cannot start at offset %lld: topic '%s' has %lld to %lld",
+                   (long long)*at, topic, (long long)begin, (long long)end);
+}
+
 static int source_bind(struct ports *ps, struct task *t, bool restore, struct err *e) {
     const struct task_def *d = task_def(t);
     if (d->op->pull) {
@@ -126,8 +155,6 @@ static int source_bind(struct ports *ps, struct task *t, bool restore, struct er
     bool exchange = d->op->flags & OP_EXCHANGE;
     char internal[sizeof((struct port *)0)->internal];
     const char *topic = exchange ? internal : op_config_text(d->op, d->config, "topic");
-    /* A reader that joins an exchange which runs already sees what comes from its graft on. */
-    const char *start = exchange ? NULL : op_config_text(d->op, d->config, "start");
     if (exchange)
         exchange_topic(d, internal);
     if (!topic)
@@ -150,8 +177,8 @@ static int source_bind(struct ports *ps, struct task *t, bool restore, struct er
         memcpy(p->internal, internal, sizeof internal);
         p->topic = p->internal;
     }
-    if (!restore)
-        p->start = start && strcmp(start, "earliest") == 0 ? begin : end;
+    if (!restore && (rc = source_start(ps, d, topic, begin, end, &p->start, e)) < 0)
+        return rc;
     int64_t at = restore ? task_position(t) : p->start;
     rc = log_reader_open(ps->log, topic, ps->partition, at, &p->reader, e);
     if (rc == 0 && !restore)
@@ -277,21 +304,15 @@ void ports_free(struct ports *ps) {
 
 /* The rows as a payload: that of the encoder when the batch is whole, else a new one. */
 static struct log_buf *batch_payload(const struct batch *b) {
-    if (b->encoded && !b->sel && b->n == b->encoded->n) {
+    struct log_rows rows;
+    if (!b->sel && b->n == b->encoded->n) {
         log_buf_ref(b->encoded);
         return b->encoded;
     }
     struct log_buf *buf = log_buf_new();
-    int key = schema_find(b->schema, "key");
-    for (uint32_t i = 0; i < b->n; i++) {
-        uint32_t r = batch_row(b, i);
-        struct span v = b->cols[0].str[r];
-        memcpy(log_buf_room(buf, v.len), v.p, v.len);
-        log_buf_end(buf, v.len);
-        if (key > 0)
-            log_buf_key(buf, b->cols[key].str[r].p, b->cols[key].str[r].len,
-                        column_null(&b->cols[key], r));
-    }
+    log_buf_rows(b->encoded, &rows);
+    for (uint32_t i = 0; i < b->n; i++)
+        log_buf_copy(buf, &rows, batch_row(b, i));
     log_buf_seal(buf);
     return buf;
 }
@@ -306,29 +327,44 @@ static int buf_flush(struct port *p, uint32_t partition, struct log_epoch *ep) {
     return rc;
 }
 
-/* Rows of one batch for several partitions: kept by partition until the epoch closes. ~20 ns a row
- * beside the copy. */
-static int put_rows(struct port *p, const struct batch *b, int key, int number,
-                    struct log_epoch *ep) {
+static struct log_buf *part_buf(struct port *p, uint32_t partition) {
+    if (!p->buf[partition])
+        p->buf[partition] = log_buf_new();
+    return p->buf[partition];
+}
+
+/* Records of one batch for several partitions, those of a key to one, as Kafka's producers lay
+ * them: kept by partition until the epoch closes. ~20 ns a row beside the copy. */
+static int put_records(struct port *p, const struct batch *b, struct log_epoch *ep) {
+    struct log_rows rows;
+    int rc = 0;
+    log_buf_rows(b->encoded, &rows);
+    for (uint32_t i = 0; i < b->n; i++) {
+        uint32_t r = batch_row(b, i), to = task_partition(p->task) % p->partitions;
+        uint32_t at = log_end(rows.key_end, (int64_t)r - 1);
+        if (!(rows.key_end[r] & LOG_NULL))
+            to = key_partition((struct span){ .p = rows.keys + at, .len = rows.key_end[r] - at },
+                               p->partitions);
+        struct log_buf *buf = part_buf(p, to);
+        size_t before = buf_held(buf);
+        log_buf_copy(buf, &rows, r);
+        *p->all_pending += buf_held(buf) - before;
+        if (buf->values_len >= LOG_BUF_BYTES)
+            rc = rc ? rc : buf_flush(p, to, ep);
+    }
+    return rc;
+}
+
+/* Rows (value, partition) of an exchange, in the same way. */
+static int put_rows(struct port *p, const struct batch *b, struct log_epoch *ep) {
     int rc = 0;
     for (uint32_t i = 0; i < b->n; i++) {
-        uint32_t r = batch_row(b, i), to;
+        uint32_t r = batch_row(b, i), to = (uint32_t)b->cols[1].i64[r];
         struct span v = b->cols[0].str[r];
-        bool keyed = key > 0 && !column_null(&b->cols[key], r);
-        if (number > 0)
-            to = (uint32_t)b->cols[number].i64[r];
-        else
-            to = keyed ? key_partition(b->cols[key].str[r], p->partitions)
-                       : task_partition(p->task) % p->partitions;
-        if (!p->buf[to])
-            p->buf[to] = log_buf_new();
-        struct log_buf *buf = p->buf[to];
+        struct log_buf *buf = part_buf(p, to);
         memcpy(log_buf_room(buf, v.len), v.p, v.len);
         log_buf_end(buf, v.len);
-        size_t klen = keyed ? b->cols[key].str[r].len : 0;
-        if (key > 0)
-            log_buf_key(buf, b->cols[key].str[r].p, klen, !keyed);
-        *p->all_pending += v.len + klen;
+        *p->all_pending += v.len;
         if (buf->values_len >= LOG_BUF_BYTES)
             rc = rc ? rc : buf_flush(p, to, ep);
     }
@@ -337,7 +373,7 @@ static int put_rows(struct port *p, const struct batch *b, int key, int number,
 
 int ports_sink(struct task *t, const struct batch *b, struct log_epoch *ep) {
     struct port *p = task_user(t);
-    int rc = 0, key = schema_find(b->schema, "key");
+    int rc = 0;
     if (p->kind == PORT_NONE && !p->taps)
         return 0;
     if (p->kind == PORT_FILE) {
@@ -350,9 +386,10 @@ int ports_sink(struct task *t, const struct batch *b, struct log_epoch *ep) {
         return 0;
     }
     if (port_exchange(p))
-        return put_rows(p, b, -1, 1, ep);
-    if (p->partitions > 1 && key > 0)
-        return put_rows(p, b, key, -1, ep);
+        return put_rows(p, b, ep);
+    assert(b->encoded); /* below an encoder */
+    if (p->partitions > 1 && b->encoded->key_end)
+        return put_records(p, b, ep);
     struct log_buf *buf = batch_payload(b);
     if (p->kind == PORT_TOPIC)
         rc = log_epoch_append(ep, p->topic, task_partition(t) % p->partitions, buf, clock_wall_ms(),
@@ -382,6 +419,20 @@ static int put_file(struct port *p, bool sync, struct err *e) {
     return 0;
 }
 
+/* What all readers of an exchange's partition have behind them goes with the epoch that says so:
+ * from its commit on none of them returns there. Several read it when it is read in order. */
+static int trim_exchange(struct ports *ps, struct port *p, struct log_epoch *ep) {
+    int64_t least = INT64_MAX;
+    for (struct port *q = ps->first; q; q = q->next) {
+        if (q->kind != PORT_SOURCE || !port_exchange(q) || strcmp(q->topic, p->topic) != 0)
+            continue;
+        int64_t at = task_position(q->task);
+        least = at < least ? at : least;
+        q->read_bytes = 0;
+    }
+    return log_epoch_trim(ep, p->topic, ps->partition, least);
+}
+
 int ports_close_epoch(struct ports *ps, struct log_epoch *ep, struct err *e) {
     int rc = 0;
     for (struct port *p = ps->first; p && rc == 0; p = p->next) {
@@ -389,6 +440,8 @@ int ports_close_epoch(struct ports *ps, struct log_epoch *ep, struct err *e) {
             rc = buf_flush(p, i, ep);
         if (p->kind == PORT_FILE)
             rc = put_file(p, ps->sync, e);
+        else if (rc == 0 && p->read_bytes >= PORT_TRIM_BYTES)
+            rc = trim_exchange(ps, p, ep);
     }
     return rc;
 }

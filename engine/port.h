@@ -5,6 +5,8 @@
 #define BRAID_PORT_H
 #include "engine/executor.h"
 
+enum { PORT_TRIM_BYTES = 1 << 20 }; /* an exchange is trimmed each time so much has been read */
+
 enum port_kind { PORT_SOURCE, PORT_MAKER, PORT_TOPIC, PORT_FILE, PORT_NONE };
 struct port {
     enum port_kind kind;
@@ -14,10 +16,11 @@ struct port {
     uint32_t partitions;  /* PORT_TOPIC: of the topic */
     struct log_buf **buf; /* PORT_TOPIC with several partitions: rows of this epoch, by partition */
     struct log_reader *reader;
-    int64_t start;   /* position when it was grafted; -1: from state */
-    int64_t cut;     /* position at the last change of the graph */
-    int64_t base_ns; /* PORT_MAKER: when its row 0 was or would have been due */
-    bool ended;      /* PORT_MAKER: it has no more rows */
+    size_t read_bytes; /* reader of an exchange: since its topic was trimmed */
+    int64_t start;     /* position when it was grafted; -1: from state */
+    int64_t cut;       /* position at the last change of the graph */
+    int64_t base_ns;   /* PORT_MAKER: when its row 0 was or would have been due */
+    bool ended;        /* PORT_MAKER: it has no more rows */
     /* PORT_SOURCE: nothing to read since quiet_ns. What has been decided of it in the open epochs:
      * a redo takes it for idle at the same offsets. silent[0..at) have been, [0..pushed) are in the
      * committing epoch. */

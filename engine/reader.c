@@ -273,7 +273,8 @@ int64_t part_offset_at(struct part *p, int64_t ms) {
     if (found < 0 && lo < p->segs)
         found = p->seg[lo]->base;
     pthread_mutex_unlock(&p->mu);
-    return found < 0 ? p->end : found;
+    int64_t begin = p->begin; /* may lie inside of a segment */
+    return found < 0 ? p->end : found < begin ? begin : found;
 }
 
 /* ---- readers ---- */
@@ -446,27 +447,34 @@ static void rebase(uint32_t *out, const uint32_t *end, uint32_t n, uint32_t from
         out[i] = end[i] - from; /* LOG_NULL stays */
 }
 
-/* Rows k..k+n-1 of the frame: their ends are counted anew from the first byte of row k. */
+/* Ends k.. of the frame, counted anew from the first byte of row k; *bytes moves there. */
+static const uint32_t *ends_from(uint32_t *scratch, const uint32_t *end, const char **bytes,
+                                 uint32_t k, uint32_t n) {
+    uint32_t from = end[k - 1] & ~LOG_NULL;
+    rebase(scratch, end + k, n, from);
+    *bytes += from;
+    return scratch;
+}
+
+/* Rows k..k+n-1 of the frame. */
 static void part_of_frame(struct reader *r, struct log_rows *rows, uint32_t k, uint32_t n) {
     rows->n = n;
     if (k == 0)
         return;
-    if (r->scratch_cap < 2 * n) {
-        r->scratch_cap = 2 * n;
+    if (r->scratch_cap < 3 * (size_t)n) {
+        r->scratch_cap = 3 * n;
         r->scratch = realloc(r->scratch, r->scratch_cap * sizeof *r->scratch);
         if (!r->scratch)
             abort();
     }
-    uint32_t from = rows->value_end[k - 1] & ~LOG_NULL;
-    rebase(r->scratch, rows->value_end + k, n, from);
-    rows->value_end = r->scratch;
-    rows->values += from;
-    if (!rows->key_end)
-        return;
-    from = rows->key_end[k - 1] & ~LOG_NULL;
-    rebase(r->scratch + n, rows->key_end + k, n, from);
-    rows->key_end = r->scratch + n;
-    rows->keys += from;
+    rows->value_end = ends_from(r->scratch, rows->value_end, &rows->values, k, n);
+    if (rows->key_end)
+        rows->key_end = ends_from(r->scratch + n, rows->key_end, &rows->keys, k, n);
+    if (rows->header_end)
+        rows->header_end =
+            ends_from(r->scratch + 2 * (size_t)n, rows->header_end, &rows->headers, k, n);
+    if (rows->times)
+        rows->times += k;
 }
 
 int reader_read(struct log_reader *lr, uint32_t max, struct log_rows *rows, int64_t *offset,
@@ -487,8 +495,8 @@ int reader_read(struct log_reader *lr, uint32_t max, struct log_rows *rows, int6
     uint32_t k = (uint32_t)(r->offset - r->first), n = r->rows.n - k;
     if (n > max)
         n = max;
-    if (n > (uint32_t)INT32_MAX)
-        n = INT32_MAX;
+    if (n > (uint32_t)INT32_MAX / 4)
+        n = INT32_MAX / 4;
     *rows = r->rows;
     part_of_frame(r, rows, k, n);
     r->offset += n;

@@ -224,18 +224,20 @@ static int bad_entry(struct err *e) {
 }
 
 static int load_topic(struct local *l, const struct entry *en, struct err *e) {
-    struct topic_value v;
+    struct topic_value v = { 0 };
     char name[LOG_NAME_MAX + 1];
     uint32_t len = en->klen - 2;
-    if (en->vlen != sizeof v || len > LOG_NAME_MAX)
+    if ((en->vlen != sizeof v && en->vlen != TOPIC_VALUE_SHORT) || len > LOG_NAME_MAX)
         return bad_entry(e);
-    memcpy(&v, en->value, sizeof v);
+    memcpy(&v, en->value, en->vlen);
     memcpy(name, en->key + 2, len);
     name[len] = 0;
     if (strlen(name) != len || log_topic_name_check(name) || v.partitions == 0 ||
         v.partitions > LOG_PARTITIONS_MAX)
         return bad_entry(e);
-    struct log_topic_conf conf = { v.partitions, v.retention_bytes };
+    struct log_topic_conf conf = { .partitions = v.partitions,
+                                   .retention_bytes = v.retention_bytes,
+                                   .retention_ms = v.retention_ms };
     local_topic_insert(l, topic_new(&l->segments, name, v.id, &conf));
     if (v.id >= l->next_topic)
         l->next_topic = v.id + 1;
@@ -282,7 +284,7 @@ static int load_tails(struct local *l, struct err *e) {
             if (rc)
                 memcpy(&v, en.value, sizeof v);
             if (v.begin < 0 || v.end < v.begin || v.base > v.end || v.bytes < 0 ||
-                (v.base < 0 && v.end > 0))
+                (v.base < 0 && v.end > v.begin))
                 return bad_entry(e);
             l->topic[i]->part[k].tail =
                 (struct tail){ v.begin, v.end, v.base, v.bytes, v.time_max };
@@ -316,9 +318,10 @@ static struct part *replay_part(const struct replay *r, uint32_t id, uint32_t pa
 }
 
 /* The segment is p->fd from here on; p->next.base tells which one that is. A group has chunks of
- * many parts in turn, so each keeps its file open (as many as appending may). */
-static int replay_open(struct part *p, int64_t base) {
-    if (p->fd >= 0 && p->next.base == base)
+ * many parts in turn, so each keeps its file open (as many as appending may). *anew: it was not. */
+static int replay_open(struct part *p, int64_t base, bool *anew) {
+    *anew = p->fd < 0 || p->next.base != base;
+    if (!*anew)
         return 0;
     part_close(p);
     p->next.base = base;
@@ -347,12 +350,16 @@ static int replay_frame(void *arg, const struct commit_frame *f, const char *ent
         const char *rows = chunks + sizeof c;
         chunks = rows + c.len;
         struct part *p = replay_part(r, c.topic, c.partition);
-        if (!p || c.base < p->tail.begin)
-            continue; /* deleted or given up since */
-        int rc = replay_open(p, c.base);
+        struct frame head;
+        memcpy(&head, rows, sizeof head);
+        /* Deleted or given up since; but the active segment has no hole. */
+        if (!p || (head.first + head.n <= p->tail.begin && c.base != p->tail.base))
+            continue;
+        bool anew;
+        int rc = replay_open(p, c.base, &anew);
         struct segment_head h;
         segment_head_make(&h, p, c.base, c.prev);
-        if (!rc && c.at == SEGMENT_HEAD)
+        if (!rc && anew) /* the first frame of it may be passed over */
             rc = put(r, p->fd, &h, sizeof h, 0);
         if (!rc)
             rc = put(r, p->fd, rows, c.len, c.at);

@@ -13,7 +13,9 @@
 int64_t frame_bytes(const struct frame *f) {
     int64_t ends = pad8((int64_t)f->n * 4);
     int64_t len = (int64_t)sizeof *f + ends + pad8(f->values_len);
-    return f->flags & FRAME_KEYS ? len + ends + pad8(f->keys_len) : len;
+    len += f->flags & FRAME_KEYS ? ends + pad8(f->keys_len) : 0;
+    len += f->flags & FRAME_TIMES ? (int64_t)f->n * 8 : 0;
+    return len + (f->flags & FRAME_HEADERS ? ends + pad8(f->headers_len) : 0);
 }
 
 static uint32_t frame_crc(const struct frame *f) {
@@ -22,9 +24,9 @@ static uint32_t frame_crc(const struct frame *f) {
 
 bool frame_head_ok(const struct frame *f) {
     return f->magic == FRAME_MAGIC && f->crc == frame_crc(f) &&
-           !(f->flags & ~(uint32_t)FRAME_KEYS) && f->n > 0 && f->n < LOG_NULL / 4 &&
-           f->values_len < LOG_NULL && f->keys_len < LOG_NULL && f->first >= 0 &&
-           f->first <= INT64_MAX - f->n;
+           !(f->flags & ~(uint32_t)FRAME_FLAGS) && f->n > 0 && f->n < LOG_NULL / 4 &&
+           f->values_len < LOG_NULL && f->keys_len < LOG_NULL && f->headers_len < LOG_NULL &&
+           f->first >= 0 && f->first <= INT64_MAX - f->n;
 }
 
 /* Ends never fall, a null takes no bytes, the last one is `len`. */
@@ -38,21 +40,34 @@ static bool ends_ok(const uint32_t *end, uint32_t n, uint32_t len) {
     return !bad && last == len;
 }
 
+/* The ends at *p and what they are of, moved behind them. */
+static const uint32_t *take_ends(const char **p, const char **bytes, uint32_t n, uint32_t len,
+                                 uint32_t *crc) {
+    const uint32_t *end = (const uint32_t *)*p;
+    *bytes = *p + pad8((int64_t)n * 4);
+    *p = *bytes + pad8(len);
+    *crc = crc32c(*crc, end, (size_t)n * 4);
+    *crc = crc32c(*crc, *bytes, len);
+    return end;
+}
+
 bool frame_rows(const struct frame *f, struct log_rows *rows) {
     const char *p = (const char *)(f + 1);
-    *rows = (struct log_rows){ .n = f->n, .time = f->time, .value_end = (const uint32_t *)p };
-    rows->values = p + pad8((int64_t)f->n * 4);
-    uint32_t crc = crc32c(0, rows->value_end, (size_t)f->n * 4);
-    crc = crc32c(crc, rows->values, f->values_len);
-    if (f->flags & FRAME_KEYS) {
-        p = rows->values + pad8(f->values_len);
-        rows->key_end = (const uint32_t *)p;
-        rows->keys = p + pad8((int64_t)f->n * 4);
-        crc = crc32c(crc, rows->key_end, (size_t)f->n * 4);
-        crc = crc32c(crc, rows->keys, f->keys_len);
+    uint32_t crc = 0;
+    *rows = (struct log_rows){ .n = f->n, .time = f->time };
+    rows->value_end = take_ends(&p, &rows->values, f->n, f->values_len, &crc);
+    if (f->flags & FRAME_KEYS)
+        rows->key_end = take_ends(&p, &rows->keys, f->n, f->keys_len, &crc);
+    if (f->flags & FRAME_TIMES) {
+        rows->times = (const int64_t *)p;
+        crc = crc32c(crc, p, (size_t)f->n * 8);
+        p += (size_t)f->n * 8;
     }
+    if (f->flags & FRAME_HEADERS)
+        rows->header_end = take_ends(&p, &rows->headers, f->n, f->headers_len, &crc);
     return crc == f->payload && ends_ok(rows->value_end, f->n, f->values_len) &&
-           (!rows->key_end || ends_ok(rows->key_end, f->n, f->keys_len));
+           (!rows->key_end || ends_ok(rows->key_end, f->n, f->keys_len)) &&
+           (!rows->header_end || ends_ok(rows->header_end, f->n, f->headers_len));
 }
 
 static uint32_t head_crc(const struct segment_head *h) {
@@ -90,6 +105,12 @@ int frame_vectors(const struct frame *f, const struct log_buf *buf, struct iovec
     if (buf->key_end) {
         n += vector(v + n, buf->key_end, (size_t)buf->n * 4);
         n += vector(v + n, buf->keys, buf->keys_len);
+    }
+    if (buf->times)
+        n += vector(v + n, buf->times, (size_t)buf->n * 8);
+    if (buf->header_end) {
+        n += vector(v + n, buf->header_end, (size_t)buf->n * 4);
+        n += vector(v + n, buf->headers, buf->headers_len);
     }
     return n;
 }
@@ -220,8 +241,8 @@ static int64_t name_base(const char *name) {
     return i == 20 && !strcmp(name + 20, ".seg") ? base : -1;
 }
 
-/* Keeps the segments between the committed begin and end; others are remains of an aborted or cut
- * group, or of retention interrupted. Foreign names stay. */
+/* Keeps the segments up to the active one; others are remains of an aborted or cut group. Foreign
+ * names stay. */
 static int load_each(void *arg, const char *name) {
     struct listing *l = arg;
     struct part *p = l->p;
@@ -233,7 +254,7 @@ static int load_each(void *arg, const char *name) {
     int rc = segment_path(p, base, path);
     if (rc)
         return l->rc = rc;
-    if (base > l->tail->base || base < l->tail->begin) {
+    if (base > l->tail->base) {
         rc = f->unlink(f->ctx, path);
         return rc == -ENOENT ? 0 : (l->rc = rc);
     }
@@ -276,6 +297,10 @@ static int load_size(struct part *p, struct segment *s, struct err *e) {
     if (!rc && !files_read(f, fd, &h, sizeof h, 0) && h.crc == head_crc(&h) && h.base == s->base &&
         h.topic == p->topic->id && h.partition == p->number)
         s->prev = h.prev;
+    struct frame first;
+    bool known = active && !rc && !files_read(f, fd, &first, sizeof first, SEGMENT_HEAD) &&
+                 frame_head_ok(&first);
+    s->first_time = known ? first.time_max : p->tail.time_max;
     f->close(f->ctx, fd);
     return rc;
 }
@@ -307,6 +332,23 @@ static int load_chain(struct part *p, struct err *e) {
     return rc;
 }
 
+/* What a trim or retention that was interrupted has left. */
+static int load_begin(struct part *p) {
+    const struct log_files *f = p->topic->segments->files;
+    char path[FILES_PATH_MAX];
+    uint32_t gone = 0;
+    int rc = 0;
+    while (!rc && gone + 1 < p->segs && p->seg[gone + 1]->base <= p->tail.begin) {
+        rc = segment_path(p, p->seg[gone]->base, path);
+        if (!rc && (rc = f->unlink(f->ctx, path)) == -ENOENT)
+            rc = 0;
+        segment_unref(p->seg[gone++]);
+    }
+    memmove(p->seg, p->seg + gone, (p->segs - gone) * sizeof *p->seg);
+    p->segs -= gone;
+    return rc;
+}
+
 int part_load(struct part *p, const struct tail *tail, struct err *e) {
     const struct log_files *f = p->topic->segments->files;
     p->tail = *tail;
@@ -324,6 +366,8 @@ int part_load(struct part *p, const struct tail *tail, struct err *e) {
     if (p->segs) {
         qsort(p->seg, p->segs, sizeof *p->seg, by_base);
         rc = load_chain(p, e);
+        if (!rc)
+            rc = load_begin(p);
         if (rc)
             return rc;
     }
@@ -396,14 +440,12 @@ static void retain(struct part *p) {
         total += (i < old ? p->seg[i] : p->fresh[i - old])->bytes_next;
     for (uint32_t i = 0; i + 1 < n; i++) {
         struct segment *s = i < old ? p->seg[i] : p->fresh[i - old];
-        if (s->base < p->next.begin) { /* given up before, by this group */
-            total -= s->bytes_next;
-            continue;
-        }
-        if (total - s->bytes_next < keep)
+        int64_t next = (i + 1 < old ? p->seg[i + 1] : p->fresh[i + 1 - old])->base;
+        if (next > p->next.begin && total - s->bytes_next < keep)
             break;
         total -= s->bytes_next;
-        p->next.begin = (i + 1 < old ? p->seg[i + 1] : p->fresh[i + 1 - old])->base;
+        if (next > p->next.begin)
+            p->next.begin = next;
     }
 }
 
@@ -433,20 +475,56 @@ static int roll(struct part *p) {
     return 0;
 }
 
+static void touch(struct part *p) {
+    if (p->touched)
+        return;
+    p->next = p->tail;
+    p->from_base = p->tail.base;
+    p->touched = true;
+}
+
+/* Whether a frame of `len` bytes begins a segment: the active one is full, damaged or not there;
+ * its rows are old enough; or it has been trimmed and its file should go soon. */
+static bool must_roll(const struct part *p, int64_t len) {
+    int64_t limit = part_segment_bytes(p), keep_ms = p->topic->conf.retention_ms;
+    if (!p->active || p->roll || p->next.base < 0)
+        return true;
+    if (keep_ms > 0 && p->next.bytes > SEGMENT_HEAD &&
+        p->next.time_max - p->active->first_time >= keep_ms / RETENTION_SEGMENTS)
+        return true;
+    if (p->next.begin > p->next.base && limit > TRIM_BYTES)
+        limit = TRIM_BYTES;
+    return p->next.bytes > SEGMENT_HEAD && p->next.bytes + len > limit;
+}
+
+void part_trim(struct part *p, int64_t offset) {
+    touch(p);
+    if (offset > p->next.end)
+        offset = p->next.end;
+    if (offset > p->next.begin)
+        p->next.begin = offset;
+    /* Nothing is left and nothing was written by this group: the active file goes, too. */
+    if (p->next.begin == p->next.end && p->next.end == p->tail.end && p->next.base >= 0) {
+        p->next.base = -1;
+        p->next.bytes = 0;
+    }
+}
+
+static uint32_t frame_flags(const struct log_buf *buf) {
+    return (buf->key_end ? FRAME_KEYS : 0) | (buf->times ? FRAME_TIMES : 0) |
+           (buf->header_end ? FRAME_HEADERS : 0);
+}
+
 int part_append(struct part *p, const struct log_buf *buf, int64_t time, struct frame *f,
                 int64_t *at) {
     struct segments *ss = p->topic->segments;
-    if (!p->touched) {
-        p->next = p->tail;
-        p->from_base = p->tail.base;
-        p->touched = true;
-    }
+    touch(p);
     p->used = ++ss->clock;
     if (time > p->next.time_max)
         p->next.time_max = time;
     *f = (struct frame){ .magic = FRAME_MAGIC,
                          .payload = buf->crc,
-                         .flags = buf->key_end ? FRAME_KEYS : 0,
+                         .flags = frame_flags(buf),
                          .n = buf->n,
                          .values_len = buf->values_len,
                          .keys_len = buf->key_end ? buf->keys_len : 0,
@@ -454,12 +532,12 @@ int part_append(struct part *p, const struct log_buf *buf, int64_t time, struct 
                          .first = p->next.end,
                          .time = time,
                          .time_max = p->next.time_max,
-                         .partition = p->number };
+                         .partition = p->number,
+                         .headers_len = buf->headers_len };
     f->crc = frame_crc(f);
     int64_t len = frame_bytes(f);
     int rc = 0;
-    if (!p->active || p->roll ||
-        (p->next.bytes > SEGMENT_HEAD && p->next.bytes + len > part_segment_bytes(p)))
+    if (must_roll(p, len))
         rc = roll(p);
     else if (p->fd < 0 && (rc = part_open(p, p->next.base, O_RDWR)) == -ENOENT)
         rc = roll(p); /* its file is gone */
@@ -470,6 +548,8 @@ int part_append(struct part *p, const struct log_buf *buf, int64_t time, struct 
     rc = files_write(ss->files, p->fd, v, frame_vectors(f, buf, v), p->next.bytes);
     if (rc)
         return rc;
+    if (*at == SEGMENT_HEAD)
+        p->active->first_time = f->time_max;
     p->next.bytes += len;
     p->next.end += buf->n;
     p->active->bytes_next = p->next.bytes;
@@ -501,11 +581,18 @@ void part_publish(struct part *p, part_drop *drop, void *arg) {
     for (uint32_t i = first; i < p->segs; i++)
         atomic_store_explicit(&p->seg[i]->bytes, p->seg[i]->bytes_next, memory_order_release);
     uint32_t gone = 0;
-    while (gone < p->segs && p->seg[gone]->base < p->tail.begin)
+    while (gone + 1 < p->segs && p->seg[gone + 1]->base <= p->tail.begin)
         gone++;
+    if (p->tail.base < 0 && p->segs) { /* all of it */
+        atomic_store_explicit(&p->seg[gone++]->end, p->tail.end, memory_order_release);
+        p->active = NULL;
+        p->roll = false;
+        part_close(p);
+    }
     pthread_mutex_unlock(&p->mu);
-    atomic_store_explicit(&p->begin, p->tail.begin, memory_order_release);
+    /* In this order: nobody sees a begin beyond the end. */
     atomic_store_explicit(&p->end, p->tail.end, memory_order_release);
+    atomic_store_explicit(&p->begin, p->tail.begin, memory_order_release);
     forget(p, gone, drop, arg);
 }
 

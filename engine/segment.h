@@ -2,8 +2,9 @@
  * the read side (any thread).
  *
  * A segment is a 64-byte header and a run of frames, each 64 bytes of header and a payload of
- * arrays padded to 8 bytes: u32 value_end[n], values, and with FRAME_KEYS u32 key_end[n], keys.
- * Little endian. Readers use the arrays where they lie. */
+ * arrays padded to 8 bytes: u32 value_end[n], values, and with FRAME_KEYS u32 key_end[n], keys,
+ * with FRAME_TIMES i64 times[n], with FRAME_HEADERS u32 header_end[n], headers (log_rows.h). Little
+ * endian. Readers use the arrays where they lie. */
 #ifndef BRAID_SEGMENT_H
 #define BRAID_SEGMENT_H
 #include "engine/files.h"
@@ -17,11 +18,15 @@ enum {
     SEGMENT_HEAD = 64,
     FRAME_MAGIC = 0x31524642, /* "BFR1" */
     FRAME_KEYS = 1,
-    FRAME_VECTORS = 9,          /* iovecs of a frame */
-    INDEX_STEP = 256 << 10,     /* bytes between entries of the index in memory */
-    SEGMENT_FDS_MAX = 256,      /* files held open for appending, over all topics */
-    RETENTION_SEGMENTS = 4,     /* a topic with retention has at least so many segments */
-    SEGMENT_BYTES_MIN = 1 << 20 /* but none made smaller than this by that rule */
+    FRAME_TIMES = 2,
+    FRAME_HEADERS = 4,
+    FRAME_FLAGS = 7,
+    FRAME_VECTORS = 14,          /* iovecs of a frame */
+    INDEX_STEP = 256 << 10,      /* bytes between entries of the index in memory */
+    SEGMENT_FDS_MAX = 256,       /* files held open for appending, over all topics */
+    RETENTION_SEGMENTS = 4,      /* a topic with retention has at least so many segments */
+    SEGMENT_BYTES_MIN = 1 << 20, /* but none made smaller than this by that rule */
+    TRIM_BYTES = 2 << 20         /* an active segment that is trimmed is closed beyond this */
 };
 
 struct segment_head {
@@ -37,14 +42,14 @@ struct segment_head {
 struct frame {
     uint32_t magic;
     uint32_t crc;     /* of the header behind this field */
-    uint32_t payload; /* crc32c of the four arrays without their padding */
+    uint32_t payload; /* crc32c of the arrays without their padding */
     uint32_t flags;
     uint32_t n, values_len, keys_len;
     uint32_t topic; /* id: never reused, so that nothing of a deleted namesake is read */
     int64_t first;  /* offset of the first record */
     int64_t time;
     int64_t time_max; /* greatest `time` of this partition up to here: never falls */
-    uint32_t partition, zero;
+    uint32_t partition, headers_len;
 };
 _Static_assert(sizeof(struct segment_head) == SEGMENT_HEAD && sizeof(struct frame) == 64, "format");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files are little endian");
@@ -76,6 +81,7 @@ struct segment {
     _Atomic int64_t end;   /* base of the next segment, INT64_MAX: there is none. What is behind it
                             * in the file is of a refused group, back after a loss of power */
     int64_t bytes_next;    /* of the group being written; committer */
+    int64_t first_time;    /* active: `time_max` of its first frame; committer */
     atomic_int refs;       /* its part and the readers on it */
     /* Under part->mu: */
     struct map *map; /* the newest, one reference; NULL when no reader is here */
@@ -86,9 +92,9 @@ struct segment {
     int64_t scanned, scanned_offset; /* frames before this byte are in the index; next offset */
 };
 
-struct tail { /* what the commit log says of a partition */
-    int64_t begin, end;
-    int64_t base, bytes; /* of the active segment; base -1: none yet */
+struct tail {            /* what the commit log says of a partition */
+    int64_t begin, end;  /* begin may lie inside of a segment */
+    int64_t base, bytes; /* of the active segment; base -1: there is none, and no record */
     int64_t time_max;
 };
 
@@ -136,7 +142,7 @@ struct topic {
     atomic_int refs;
     struct log_watch *watches;  /* under the log's watch lock */
     struct topic *next_touched; /* committer */
-    bool touched;
+    bool touched, grown;        /* in this group; by rows */
     struct part part[];
 };
 
@@ -158,7 +164,9 @@ int part_load(struct part *p, const struct tail *tail, struct err *e);
  * that is now p->active. 0 or a negated errno; then part_abort. */
 int part_append(struct part *p, const struct log_buf *buf, int64_t time, struct frame *f,
                 int64_t *at);
-/* The group is committed: readers see it. Calls `drop` for each segment that retention gives up:
+/* Records below `offset` go with the group. */
+void part_trim(struct part *p, int64_t offset);
+/* The group is committed: readers see it. Calls `drop` for each segment that is given up:
  * its file must be out of the way at once, a new topic of the same name may make another. */
 typedef void part_drop(void *arg, const struct part *p, int64_t base);
 void part_publish(struct part *p, part_drop *drop, void *arg);

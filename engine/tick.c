@@ -63,6 +63,10 @@ static void dead_record(struct sbuf *o, const struct batch *b, int64_t off) {
     if (!og || !og->raw || off < og->off0 || off >= og->off0 + og->n)
         return;
     struct span raw = og->raw[off - og->off0];
+    if (!raw.p) {
+        sbuf_adds(o, ",\"record\":null");
+        return;
+    }
     static const char hex[] = "0123456789abcdef";
     if (raw.len > EXEC_DEAD_BYTES) {
         sbuf_printf(o, ",\"record_bytes\":%u", raw.len);

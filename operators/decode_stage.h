@@ -9,6 +9,7 @@
 struct decode_config {
     const struct schema *schema;
     const char *field; /* of the input: the records */
+    struct strs keep;  /* fields of the input that go on beside those of the schema */
 };
 #define DECODE_PARAMS(base)                                                                        \
     { .name = "schema",                                                                            \
@@ -16,10 +17,17 @@ struct decode_config {
       .offset = (base) + offsetof(struct decode_config, schema),                                   \
       .doc = "Fields and their types, or the name of a file in RIoTBench's three-line form "       \
              "(names, units, `v` or `sv`)." },                                                     \
+        { .name = "field",                                                                         \
+          .type = PT_FIELD,                                                                        \
+          .offset = (base) + offsetof(struct decode_config, field),                                \
+          .def = "\"value\"",                                                                      \
+          .doc = "Field of the input that holds the records." },                                   \
     {                                                                                              \
-        .name = "field", .type = PT_FIELD,                                                         \
-        .offset = (base) + offsetof(struct decode_config, field), .def = "\"value\"",              \
-        .doc = "Field of the input that holds the records."                                        \
+        .name = "keep", .type = PT_STRS, .flags = PARAM_OPTIONAL,                                  \
+        .offset = (base) + offsetof(struct decode_config, keep),                                   \
+        .doc = "Fields of the input that go on beside those of the schema, such as the `meta` of " \
+               "a raw source. A null record is a dead letter; with `keep` it is a row in which "   \
+               "all fields of the schema are null, so that tombstones can be told."                \
     }
 
 /* Rows of one record or of one observation each: what parse tasks may add below their decoder. */

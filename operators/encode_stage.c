@@ -5,24 +5,16 @@
 
 struct encode_self {
     struct encoder *encoder;
-    struct arena arena; /* of the SenML columns */
+    struct arena arena; /* of what the encoder borrows */
     bool task;          /* csv_to_senml: the payload is sealed below, if at all */
 };
 
 static const struct param plain_params[] = {
-    { .name = "key",
-      .type = PT_FIELD,
-      .flags = PARAM_OPTIONAL,
-      .offset = offsetof(struct encode_config, key),
-      .doc = "Field that becomes the records' key." },
+    RECORD_PARAMS(struct encode_config, record),
     { .name = NULL },
 };
 static const struct param senml_params[] = {
-    { .name = "key",
-      .type = PT_FIELD,
-      .flags = PARAM_OPTIONAL,
-      .offset = offsetof(struct encode_config, key),
-      .doc = "Field that becomes the records' key." },
+    RECORD_PARAMS(struct encode_config, record),
     { .name = "schema",
       .type = PT_FILE,
       .offset = offsetof(struct encode_config, schema),
@@ -53,26 +45,47 @@ static enum encode_format format_of(const struct op_desc *d) {
            : strcmp(d->name, "encode_raw") == 0 ? ENCODE_RAW
                                                 : ENCODE_SENML;
 }
-static void key_plan(struct op_plan *p) {
-    const struct encode_config *c = p->config;
-    if (c->key)
-        plan_field(p, 0, "key", NULL, c->key,
-                   TYPES_NUM | TYPE_BIT(TYPE_STR) | TYPE_BIT(TYPE_BYTES) | TYPE_BIT(TYPE_BOOL));
+enum {
+    SCALARS = TYPES_NUM | TYPE_BIT(TYPE_STR) | TYPE_BIT(TYPE_BYTES) | TYPE_BIT(TYPE_BOOL),
+};
+static bool is_written(const struct encode_record *r, const char *name) {
+    for (int i = 0; i < r->without.n; i++)
+        if (strcmp(r->without.v[i], name) == 0)
+            return false;
+    return true;
+}
+static void record_plan(struct op_plan *p) {
+    const struct encode_record *r = &((const struct encode_config *)p->config)->record;
     p->out[0] = &bytes_schema;
+    if (r->key)
+        plan_field(p, 0, "key", NULL, r->key, SCALARS);
+    if (r->time.field)
+        plan_field(p, 0, "time", "field", r->time.field,
+                   r->time.unit == TIME_RFC3339 ? TYPE_BIT(TYPE_STR) : TYPES_NUM);
+    for (int i = 0; i < r->headers.n; i++)
+        plan_field(p, 0, "headers", r->headers.v[i].name, r->headers.v[i].text, SCALARS);
+    if (r->tombstone)
+        plan_field(p, 0, "tombstone", NULL, r->tombstone, TYPE_BIT(TYPE_BOOL));
+    if (r->tombstone && !r->key)
+        plan_error(p, "tombstone", NULL, "a tombstone deletes a key: give 'key', too");
+    for (int i = 0; i < r->without.n; i++)
+        plan_field(p, 0, "without", r->without.v[i], r->without.v[i], 0);
 }
 static void no_vectors(struct op_plan *p, const char *format) {
+    const struct encode_record *r = &((const struct encode_config *)p->config)->record;
     for (int i = 0; i < p->in[0]->n; i++)
-        if (p->in[0]->f[i].type == TYPE_VEC)
+        if (p->in[0]->f[i].type == TYPE_VEC && is_written(r, p->in[0]->f[i].name))
             plan_error(p, "format", NULL, "field '%s' is a vector, which %s cannot hold",
                        p->in[0]->f[i].name, format);
 }
 static void csv_plan(struct op_plan *p) {
-    key_plan(p);
+    record_plan(p);
     no_vectors(p, "CSV");
 }
 static void raw_plan(struct op_plan *p) {
-    key_plan(p);
-    if (encode_raw_field(p->in[0]) < 0)
+    const struct encode_config *c = p->config;
+    record_plan(p);
+    if (encode_raw_field(p->in[0], &c->record.without) < 0)
         plan_error(p, "format", NULL,
                    "format raw writes the field 'value' or the only string or bytes field; the "
                    "input is %s",
@@ -83,7 +96,7 @@ static void senml_plan(struct op_plan *p) {
     struct encode_senml *col;
     struct err e = ERR_INIT;
     int n = 0;
-    key_plan(p);
+    record_plan(p);
     no_vectors(p, "SenML");
     if (!c->schema || !c->schema->data) /* planning without the file at hand */
         return;
@@ -99,6 +112,23 @@ static void task_plan(struct op_plan *p) {
     p->out[0] = &text_schema;
 }
 
+static int field_of(const struct op_ctx *c, const char *name) {
+    return name ? schema_find(c->in[0], name) : -1;
+}
+static struct encode_meta meta_of(struct encode_self *s, const struct op_ctx *c) {
+    const struct encode_record *r = &((const struct encode_config *)c->config)->record;
+    struct encode_header *h = ARENA_ARRAY(&s->arena, struct encode_header, r->headers.n + 1);
+    for (int i = 0; i < r->headers.n; i++)
+        h[i] = (struct encode_header){ r->headers.v[i].name, field_of(c, r->headers.v[i].text) };
+    return (struct encode_meta){ .key = field_of(c, r->key),
+                                 .time = field_of(c, r->time.field),
+                                 .time_unit = r->time.unit,
+                                 .tombstone = field_of(c, r->tombstone),
+                                 .nheaders = r->headers.n,
+                                 .header = h,
+                                 .without = &r->without };
+}
+
 static int encode_open(void *self, struct op_ctx *c, struct err *e) {
     struct encode_self *s = self;
     const struct encode_config *conf = c->config;
@@ -108,8 +138,8 @@ static int encode_open(void *self, struct op_ctx *c, struct err *e) {
     if (f == ENCODE_SENML && encode_senml_columns(conf->schema, &s->arena, &col, &n, e) != 0)
         return ERR_INPUT;
     s->task = is_task(c->desc);
-    s->encoder =
-        encoder_new(f, c->in[0], conf->key ? schema_find(c->in[0], conf->key) : -1, col, n);
+    struct encode_meta meta = meta_of(s, c);
+    s->encoder = encoder_new_meta(f, c->in[0], &meta, col, n);
     return 0;
 }
 static void encode_close(void *self) {
@@ -153,7 +183,7 @@ static void encode_end(void *self, struct op_ctx *c) {
         .end = encode_end,                                                                         \
         .close = encode_close,                                                                     \
     }
-ENCODE(encode_json, "Stage of `sink`: rows to JSON objects.", 1, key_plan, plain_params);
+ENCODE(encode_json, "Stage of `sink`: rows to JSON objects.", 1, record_plan, plain_params);
 ENCODE(encode_csv, "Stage of `sink`: rows to CSV records.", 2, csv_plan, plain_params);
 ENCODE(encode_raw, "Stage of `sink`: a field's bytes as they are.", 1, raw_plan, plain_params);
 ENCODE(encode_senml, "Stage of `sink`: rows to SenML records.", 1, senml_plan, senml_params);

@@ -6,7 +6,8 @@
 
 enum { FORMAT_JSON, FORMAT_CSV, FORMAT_SENML, FORMAT_RAW };
 struct sink_config {
-    const char *topic, *file, *key;
+    const char *topic, *file;
+    struct encode_record record;
     struct file *schema;
     int format;
     bool discard, append;
@@ -41,11 +42,7 @@ static const struct param sink_params[] = {
       .flags = PARAM_OPTIONAL,
       .offset = offsetof(struct sink_config, schema),
       .doc = "SenML: file in RIoTBench's three-line form with names, units, and `v` or `sv`." },
-    { .name = "key",
-      .type = PT_FIELD,
-      .flags = PARAM_OPTIONAL,
-      .offset = offsetof(struct sink_config, key),
-      .doc = "Field that becomes the records' key." },
+    RECORD_PARAMS(struct sink_config, record),
     { .name = "append",
       .type = PT_BOOL,
       .offset = offsetof(struct sink_config, append),
@@ -88,6 +85,10 @@ static bool good_file(const char *f) {
     }
     return true;
 }
+/* The first parameter that a file or nothing cannot hold, or NULL. */
+static const char *topic_only(const struct encode_record *r) {
+    return r->time.field ? "time" : r->headers.n ? "headers" : r->tombstone ? "tombstone" : NULL;
+}
 static void sink_lower(struct op_lower *l) {
     static const char *const encode[] = { "encode_json", "encode_csv", "encode_senml",
                                           "encode_raw" };
@@ -111,8 +112,17 @@ static void sink_lower(struct op_lower *l) {
                   "the file must be a relative name without parts that begin with '.'");
         return;
     }
+    const char *given = c->topic ? NULL : topic_only(&c->record);
+    if (given) {
+        l->report(l, given, NULL, "only records of a topic have this");
+        return;
+    }
+    if (c->format == FORMAT_SENML && c->record.without.n) {
+        l->report(l, "without", NULL, "format senml writes the fields of its schema");
+        return;
+    }
     struct encode_config *e = l->stage(l, encode[c->format]);
-    e->key = c->key;
+    e->record = c->record;
     e->schema = c->schema;
     if (c->topic) {
         struct append_config *a = l->stage(l, "append");

@@ -1,6 +1,8 @@
 /* source: where records come in. Its stages: read [-> *_decode -> time]; and the stage `time`. */
 #include "operators/source.h"
+#include "engine/log_rows.h"
 #include "engine/num.h"
+#include "engine/record.h"
 #include "operators/csv_parse.h"
 #include "operators/decode_stage.h"
 #include "operators/rows.h"
@@ -8,14 +10,25 @@
 enum { FORMAT_RAW, FORMAT_CSV, FORMAT_JSON, FORMAT_SENML, FORMAT_BATCH };
 struct source_config {
     const char *topic;
-    int format, start;
+    int format;
+    struct start start;
+    struct strs meta;
     const struct schema *schema;
     struct csv_params csv;
     struct time_params time;
 };
 
 static const char *const format_words[] = { "raw", "csv", "json", "senml", "batch", NULL };
-static const char *const start_words[] = { "latest", "earliest", NULL };
+#define META_PARAM(T)                                                                              \
+    {                                                                                              \
+        .name = "meta", .type = PT_STRS, .flags = PARAM_OPTIONAL, .offset = offsetof(T, meta),     \
+        .doc =                                                                                     \
+            "Fields to add that tell what a record has beside its value: `_key` and "              \
+            "`_header.NAME` (strings; null: none, or no UTF-8), `_key_bytes`, `_time` (ms: given " \
+            "by its writer, else when it was appended), `_headers` (a JSON object), `_offset`, "   \
+            "`_partition`, `_tombstone` (the value is null; the fields of the schema then are, "   \
+            "too, and without `meta` the record is a dead letter)."                                \
+    }
 static const struct param source_params[] = {
     { .name = "topic",
       .type = PT_STR,
@@ -35,12 +48,15 @@ static const struct param source_params[] = {
       .doc = "Fields and their types, or the name of a file in RIoTBench's three-line form. "
              "Required unless the format is `raw`." },
     { .name = "start",
-      .type = PT_ENUM,
+      .type = PT_START,
       .class = PARAM_ATTACH,
       .offset = offsetof(struct source_config, start),
       .def = "\"latest\"",
-      .words = start_words,
-      .doc = "Where reading begins: with records to come (`latest`) or with the oldest." },
+      .doc = "Where reading begins: with records to come (`latest`), with the oldest (`earliest`), "
+             "with the first that was appended at or after a time (`{\"time\": "
+             "\"2026-01-31T08:00:00Z\"}`, or ms since 1970), or at an offset (`{\"offset\": "
+             "17}`) of a topic with one partition." },
+    META_PARAM(struct source_config),
     TIME_PARAMS(struct source_config, time),
     CSV_PARAMS(struct source_config, csv),
     { .name = NULL },
@@ -51,12 +67,12 @@ static const struct param read_params[] = {
       .offset = offsetof(struct read_config, topic),
       .doc = "Topic to read." },
     { .name = "start",
-      .type = PT_ENUM,
+      .type = PT_START,
       .class = PARAM_ATTACH,
       .offset = offsetof(struct read_config, start),
       .def = "\"latest\"",
-      .words = start_words,
       .doc = "Where reading begins." },
+    META_PARAM(struct read_config),
     { .name = NULL },
 };
 static const char *const base_words[] = { "field", "record", "log", NULL };
@@ -136,10 +152,12 @@ static void source_lower(struct op_lower *l) {
     struct read_config *r = l->stage(l, "read");
     r->topic = c->topic;
     r->start = c->start;
+    r->meta = c->meta;
     if (c->format == FORMAT_RAW)
         return;
     struct decode_config *d = l->stage(l, decode[c->format]);
     d->schema = c->schema; /* `field` has its default, `value` */
+    d->keep = c->meta;
     if (c->format == FORMAT_CSV)
         ((struct csv_decode_config *)d)->csv = c->csv;
     time_lower(l, &c->time, c->format == FORMAT_SENML ? TIME_RECORD : TIME_LOG);
@@ -160,13 +178,24 @@ const struct op_desc op_source = {
 };
 
 static void read_plan(struct op_plan *p) {
-    static const struct field value = { .name = "value", .type = TYPE_BYTES };
-    static const struct schema schema = { .n = 1, .f = &value };
-    p->out[0] = &schema;
+    const struct read_config *c = p->config;
+    struct field *f;
+    p->out[0] = schema_new(p->arena, 1 + c->meta.n, &f);
+    f[0] = (struct field){ .name = "value", .type = TYPE_BYTES };
+    for (int i = 0; i < c->meta.n; i++) {
+        const char *name = c->meta.v[i];
+        f[1 + i] = (struct field){ .name = name, .type = record_column_type(name) };
+        if (f[1 + i].type == TYPE_COUNT)
+            plan_error(p, "meta", name, "'%.60s' is none of %s", name, record_column_names);
+        for (int k = 0; k < i; k++)
+            if (strcmp(c->meta.v[k], name) == 0)
+                plan_error(p, "meta", name, "'%.60s' is given twice", name);
+    }
 }
 const struct op_desc op_read = {
     .name = "read",
-    .doc = "Stage of `source`: records of a topic in order of their offsets, one field `value`.",
+    .doc = "Stage of `source`: records of a topic in order of their offsets, a field `value` and "
+           "those of `meta`.",
     .semantics = 1,
     .params = read_params,
     .config_size = sizeof(struct read_config),
@@ -218,49 +247,39 @@ static int time_open(void *self, struct op_ctx *c, struct err *e) {
     time_rebuild(self, c);
     return 0;
 }
-/* ms since 1970 of a cell; false when it is out of range or no time. */
-static bool cell_time(const struct time_self *s, const struct time_config *c,
-                      const struct column *col, uint32_t row, int64_t *ms) {
-    static const int64_t mul[] = { [TIME_S] = 1000, [TIME_MS] = 1, [TIME_US] = 1 };
-    int64_t div = c->time.unit == TIME_US ? 1000 : 1;
-    if (c->time.unit == TIME_RFC3339)
-        return time_parse(col->str[row].p, col->str[row].p + col->str[row].len, ms) == 0;
-    if (s->type == TYPE_F64) {
-        double v = col->f64[row] * (double)mul[c->time.unit] / (double)div;
-        if (!(v > -0x1p62 && v < 0x1p62))
-            return false;
-        *ms = (int64_t)v - (v < (double)(int64_t)v); /* floor */
-        return true;
-    }
-    int64_t v = col->i64[row];
-    if (v > DECODE_TIME_MAX / mul[c->time.unit] || v < DECODE_TIME_MIN / mul[c->time.unit])
-        return false;
-    v *= mul[c->time.unit];
-    *ms = v / div - (v % div < 0);
-    return true;
-}
 static int64_t log_time(const struct origin *o, int64_t off) {
     if (!o || !o->log_time || off < o->off0 || off >= o->off0 + o->n)
         return TIME_MIN;
     return o->log_time[off - o->off0];
 }
+/* The time that the record's writer gave it, or TIME_MIN (which LOG_NO_TIME is). */
+static int64_t own_time(const struct origin *o, int64_t off) {
+    if (!o || !o->own_time || off < o->off0 || off >= o->off0 + o->n)
+        return TIME_MIN;
+    return o->own_time[off - o->off0];
+}
+static bool tombstone(const struct origin *o, int64_t off) {
+    return o && o->raw && off >= o->off0 && off < o->off0 + o->n && !o->raw[off - o->off0].p;
+}
 /* The event time of a row, or a dead letter. */
 static bool row_time(struct time_self *s, struct op_ctx *c, const struct batch *b, uint32_t row,
                      int64_t *ms) {
     const struct time_config *conf = c->config;
-    int64_t logged = log_time(b->origin, batch_off(b, row));
-    if (conf->base == TIME_FIELD) {
+    int64_t off = batch_off(b, row), logged = log_time(b->origin, off);
+    if (conf->base == TIME_FIELD && !tombstone(b->origin, off)) {
         const struct column *col = &b->cols[s->field];
         if (column_null(col, row)) {
             op_reject(c, b, row, "no_time", "the time field '%.60s' is null", conf->time.field);
             return false;
         }
-        if (!cell_time(s, conf, col, row, ms)) {
+        if (!time_cell(conf->time.unit, s->type, col, row, ms)) {
             op_reject(c, b, row, "bad_time", "field '%.60s' holds no time", conf->time.field);
             return false;
         }
     } else {
         *ms = conf->base == TIME_RECORD && b->time ? b->time[row] : TIME_MIN;
+        if (*ms == TIME_MIN)
+            *ms = own_time(b->origin, off);
         if (*ms == TIME_MIN)
             *ms = logged;
         if (*ms == TIME_MIN) {

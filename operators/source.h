@@ -4,11 +4,11 @@
 #define BRAID_OPERATORS_SOURCE_H
 #include "engine/op.h"
 
-enum { START_LATEST, START_EARLIEST };
 /* `read` (OP_SOURCE): one column `value` (bytes), one row a record. */
 struct read_config {
     const char *topic;
-    int start; /* attach: where an instance without a position begins */
+    struct strs meta;   /* columns beside `value` (record.h) */
+    struct start start; /* attach: where an instance without a position begins */
 };
 
 /* Where event time comes from. */
@@ -39,7 +39,7 @@ struct time_params {
       .offset = offsetof(T, member.time),                                                          \
       .doc = "Field with the event time and its unit: `{\"field\": \"pickup\", \"unit\": "         \
              "\"s\"}`, unit `s`, `ms`, `us` or `rfc3339`. Default: the record's `bt` (SenML), "    \
-             "else the time at which the log took the record." },                                  \
+             "else the time that its writer gave the record, else when the log took it." },        \
         { .name = "lateness",                                                                      \
           .type = PT_DURATION,                                                                     \
           .offset = offsetof(T, member.lateness),                                                  \

@@ -119,7 +119,7 @@ static void table_lower(struct op_lower *l) {
     }
     struct read_config *r = l->stage(l, "read");
     r->topic = c->topic;
-    r->start = START_EARLIEST;
+    r->start.at = START_EARLIEST;
     struct decode_config *d = l->stage(l, c->format == FORMAT_CSV ? "csv_decode" : "json_decode");
     d->schema = c->schema;
     if (c->format == FORMAT_CSV)

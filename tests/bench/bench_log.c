@@ -38,7 +38,7 @@ static void discard(struct log *log) {
 }
 
 static void topic(struct log *log, const char *name, int64_t retention) {
-    struct log_topic_conf tc = { 1, retention };
+    struct log_topic_conf tc = { .partitions = 1, .retention_bytes = retention };
     if (log_topic_create(log, name, &tc, NULL))
         exit(1);
 }

@@ -45,6 +45,10 @@ static void put(struct log *log, const char *topic, int n) {
         memset(log_buf_room(b, 40), 'a' + i, 40);
         log_buf_end(b, (size_t)(10 + i % 30));
         log_buf_key(b, "key", 3, i % 3 == 0);
+        if (n % 4 == 1)
+            log_buf_time(b, 1000 + i);
+        if (n % 4 == 2)
+            log_buf_header(b, "name", 4, i % 2 ? "value" : NULL, 5);
     }
     log_buf_seal(b);
     log_epoch_append(ep, topic, 0, b, n, NULL);
@@ -58,7 +62,7 @@ static void put(struct log *log, const char *topic, int n) {
 /* A snapshot, a commit log of each durability, two topics, sealed and active segments. */
 static void build(void) {
     struct log_conf conf = { .dir = dir, .segment_bytes = 600, .commit_bytes = 1500 };
-    struct log_topic_conf tc = { 1, -1 };
+    struct log_topic_conf tc = { .partitions = 1, .retention_bytes = -1 };
     struct log *log;
     if (log_open(&log, &conf, NULL) || log_topic_create(log, "t", &tc, NULL) ||
         log_topic_create(log, "u", &tc, NULL))
@@ -195,8 +199,14 @@ static int each_topic(void *arg, const struct log_topic_info *info) {
         if (n == 0 || (n < 0 && (e.text[0] == 0 || log_seek(r, offset, &e))))
             break;
         for (int k = 0; k < n; k++) {
-            uint32_t from = k ? rows.value_end[k - 1] & ~LOG_NULL : 0;
-            crc32c(0, rows.values + from, (rows.value_end[k] & ~LOG_NULL) - from);
+            uint32_t from = log_end(rows.value_end, k - 1);
+            crc32c(0, rows.values + from, log_end(rows.value_end, k) - from);
+            struct log_header h;
+            const char *p = rows.header_end ? rows.headers + log_end(rows.header_end, k - 1) : NULL;
+            const char *end = p ? rows.headers + log_end(rows.header_end, k) : NULL;
+            while (p && log_header_next(&p, end, &h))
+                crc32c(crc32c(0, h.name, h.nlen), h.value, h.vlen);
+            log_row_time(&rows, (uint32_t)k);
         }
     }
     log_reader_close(r);

@@ -27,20 +27,20 @@ struct log_buf *suite_buf(const char *text, int64_t from, uint32_t n, bool keys)
 }
 
 void suite_topic(struct log *log, const char *topic, int64_t retention) {
-    struct log_topic_conf conf = { 1, retention };
+    struct log_topic_conf conf = { .partitions = 1, .retention_bytes = retention };
     struct err e = ERR_INIT;
     if (log_topic_create(log, topic, &conf, &e))
         fail_msg("create %s: %s", topic, e.text);
 }
 
-static void append(struct log_epoch *ep, const char *topic, const char *text, int64_t from,
-                   uint32_t n, int64_t time) {
+void suite_append(struct log_epoch *ep, const char *topic, const char *text, int64_t from,
+                  uint32_t n, int64_t time) {
     struct log_buf *b = suite_buf(text, from, n, false);
     assert_int_equal(log_epoch_append(ep, topic, 0, b, time, NULL), 0);
     log_buf_unref(b);
 }
 
-static void commit(struct log_epoch *ep) {
+void suite_commit(struct log_epoch *ep) {
     struct err e = ERR_INIT;
     uint64_t no;
     if (log_commit_wait(ep, &no, &e) != LOG_COMMITTED)
@@ -51,12 +51,12 @@ static void commit(struct log_epoch *ep) {
 void suite_put(struct log *log, const char *topic, const char *text, int64_t from, uint32_t n) {
     struct log_epoch *ep = log_epoch_begin(log);
     int64_t pos = from + n;
-    append(ep, topic, text, from, n, from);
+    suite_append(ep, topic, text, from, n, from);
     assert_int_equal(log_epoch_state(ep, "pos", 3, &pos, sizeof pos), 0);
-    commit(ep);
+    suite_commit(ep);
 }
 
-static void expect_rows(const struct log_rows *rows, const char *text, int64_t offset) {
+void suite_expect_rows(const struct log_rows *rows, const char *text, int64_t offset) {
     uint32_t at = 0;
     for (uint32_t i = 0; i < rows->n; i++) {
         char want[64];
@@ -82,7 +82,7 @@ void suite_expect(struct log *log, const char *topic, const char *text, int64_t 
         while ((n = log_read(r, sizes[s], &rows, &offset, &e)) > 0) {
             assert_int_equal(offset, at);
             assert_true((uint32_t)n <= sizes[s] && rows.n == (uint32_t)n);
-            expect_rows(&rows, text, offset);
+            suite_expect_rows(&rows, text, offset);
             at += n;
         }
         if (n < 0)
@@ -114,17 +114,17 @@ static int teardown(void **state) {
     return 0;
 }
 
-static struct log *log_of(void **state) {
+struct log *suite_log(void **state) {
     return ((struct fixture *)*state)->log;
 }
 
-static struct log *again(void **state) {
+struct log *suite_again(void **state) {
     struct fixture *f = *state;
     return f->log = suite->reopen(suite->arg, f->log);
 }
 
 static void order_across_epochs(void **state) {
-    struct log *log = log_of(state);
+    struct log *log = suite_log(state);
     suite_topic(log, "t", -1);
     int64_t at = 0;
     for (uint32_t n = 1; n < 200; n += 13, at += n - 13)
@@ -132,7 +132,7 @@ static void order_across_epochs(void **state) {
     suite_expect(log, "t", "r", 0, at);
     suite_expect(log, "t", "r", at / 2, at);
     suite_expect(log, "t", "r", at, at);
-    log = again(state);
+    log = suite_again(state);
     suite_expect(log, "t", "r", 0, at);
     suite_put(log, "t", "r", at, 5);
     suite_expect(log, "t", "r", at - 3, at + 5);
@@ -177,28 +177,28 @@ static void expect_state(struct log *log, const char *prefix, const char *want) 
 }
 
 static void state_is_the_last_value(void **state) {
-    struct log *log = log_of(state);
+    struct log *log = suite_log(state);
     expect_state(log, "", "");
     struct log_epoch *ep = log_epoch_begin(log);
     put_state(ep, "a/1", "x");
     put_state(ep, "a/2", "y");
     put_state(ep, "b", "");
     put_state(ep, "a/1", "z");
-    commit(ep);
+    suite_commit(ep);
     expect_state(log, "", "a/1=z;a/2=y;b=;");
     ep = log_epoch_begin(log);
     put_state(ep, "a/2", NULL);
     put_state(ep, "c", "new");
-    commit(ep);
+    suite_commit(ep);
     expect_state(log, "a/", "a/1=z;");
-    log = again(state);
+    log = suite_again(state);
     expect_state(log, "", "a/1=z;b=;c=new;");
     expect_state(log, "a", "a/1=z;");
     expect_state(log, "zz", "");
 }
 
 static void bad_state_keys_are_refused(void **state) {
-    struct log *log = log_of(state);
+    struct log *log = suite_log(state);
     static char big[LOG_KEY_MAX + 1];
     struct log_epoch *ep = log_epoch_begin(log);
     memset(big, 'k', sizeof big);
@@ -207,8 +207,8 @@ static void bad_state_keys_are_refused(void **state) {
     assert_int_equal(log_epoch_state(ep, big, sizeof big, "v", 1), ERR_INPUT);
     assert_int_equal(log_epoch_state(ep, big, LOG_KEY_MAX, "v", 1), 0);
     assert_true(log_epoch_bytes(ep) > LOG_KEY_MAX);
-    commit(ep);
-    log = again(state);
+    suite_commit(ep);
+    log = suite_again(state);
     char got[100] = "";
     struct err e = ERR_INIT;
     assert_int_equal(log_state_each(log, big, LOG_KEY_MAX, collect_value, got, &e), 0);
@@ -236,14 +236,14 @@ static int take_offset(void *arg, const void *key, uint32_t klen, const void *va
 
 /* State that says where rows of its epoch went, among epochs that are refused. */
 static void offsets_in_the_state(void **state) {
-    struct log *log = log_of(state);
+    struct log *log = suite_log(state);
     struct err e = ERR_INIT;
     int64_t got[20] = { 0 }, want[20], at[2] = { 0 };
     suite_topic(log, "x", -1);
     suite_topic(log, "y", -1);
     struct log_epoch *ep = log_epoch_begin(log);
     assert_int_equal(log_epoch_state_offset(ep, "a", 1, want, 16), ERR_INPUT);
-    append(ep, "x", "r", 0, 3, 0);
+    suite_append(ep, "x", "r", 0, 3, 0);
     assert_int_equal(log_epoch_state_offset(ep, "a", 1, want, 7), ERR_INPUT);
     log_epoch_drop(ep);
     for (int i = 0; i < 20; i++) {
@@ -251,20 +251,20 @@ static void offsets_in_the_state(void **state) {
         bool refused = i % 5 == 3;
         ep = log_epoch_begin(log);
         if (i % 2) {
-            append(whole, "y", "r", 0, 1, 0);
+            suite_append(whole, "y", "r", 0, 1, 0);
             put_state(whole, "!", NULL);
             at[0] += !refused;
         }
         for (int k = 0; k <= i % 3; k++) {
             const char *topic = (i + k) % 2 ? "x" : "y";
-            append(ep, topic, "r", 0, (uint32_t)k + 2, 0);
+            suite_append(ep, topic, "r", 0, (uint32_t)k + 2, 0);
             want[i] = at[(i + k) % 2];
             at[(i + k) % 2] += refused ? 0 : k + 2;
         }
         char key = (char)('a' + i);
         int64_t v[2] = { 0, key };
         assert_int_equal(log_epoch_state_offset(ep, &key, 1, v, sizeof v), 0);
-        append(ep, refused ? "missing" : "x", "r", 0, 1, 0);
+        suite_append(ep, refused ? "missing" : "x", "r", 0, 1, 0);
         at[1] += !refused;
         if (refused)
             want[i] = 0;
@@ -272,15 +272,15 @@ static void offsets_in_the_state(void **state) {
         if (i < 19)
             log_commit(whole, ignore_done, NULL);
         else
-            commit(whole);
+            suite_commit(whole);
     }
-    log = again(state);
+    log = suite_again(state);
     assert_int_equal(log_state_each(log, "", 0, take_offset, got, &e), 0);
     assert_memory_equal(got, want, sizeof want);
 }
 
 static void visible_only_after_commit(void **state) {
-    struct log *log = log_of(state);
+    struct log *log = suite_log(state);
     suite_topic(log, "t", -1);
     suite_put(log, "t", "r", 0, 3);
     struct log_reader *r;
@@ -291,35 +291,35 @@ static void visible_only_after_commit(void **state) {
     assert_int_equal(log_read(r, 10, &rows, &offset, &e), 0);
     assert_int_equal(offset, 3);
     struct log_epoch *ep = log_epoch_begin(log);
-    append(ep, "t", "r", 3, 4, 0);
+    suite_append(ep, "t", "r", 3, 4, 0);
     put_state(ep, "s", "1");
     assert_int_equal(log_read(r, 10, &rows, &offset, &e), 0);
     assert_int_equal(end_of(log, "t"), 3);
-    commit(ep);
+    suite_commit(ep);
     assert_int_equal(log_read(r, 10, &rows, &offset, &e), 4);
     assert_int_equal(offset, 3);
-    expect_rows(&rows, "r", 3);
+    suite_expect_rows(&rows, "r", 3);
     ep = log_epoch_begin(log);
-    append(ep, "t", "never", 0, 9, 0);
+    suite_append(ep, "t", "never", 0, 9, 0);
     put_state(ep, "s", "2");
     log_epoch_drop(ep);
     assert_int_equal(log_read(r, 10, &rows, &offset, &e), 0);
     log_reader_close(r);
-    log = again(state);
+    log = suite_again(state);
     suite_expect(log, "t", "r", 0, 7);
     expect_state(log, "s", "s=1;");
 }
 
 static void an_epoch_is_all_or_nothing(void **state) {
-    struct log *log = log_of(state);
+    struct log *log = suite_log(state);
     struct err e = ERR_INIT;
     suite_topic(log, "a", -1);
     suite_topic(log, "b", -1);
     struct log_epoch *ep = log_epoch_begin(log);
-    append(ep, "a", "r", 0, 5, 0);
+    suite_append(ep, "a", "r", 0, 5, 0);
     put_state(ep, "k", "v");
-    append(ep, "missing", "r", 0, 5, 0);
-    append(ep, "b", "r", 0, 5, 0);
+    suite_append(ep, "missing", "r", 0, 5, 0);
+    suite_append(ep, "b", "r", 0, 5, 0);
     uint64_t no = 7;
     assert_int_equal(log_commit_wait(ep, &no, &e), LOG_ABORTED);
     assert_int_equal(e.code, ERR_NOTFOUND);
@@ -333,7 +333,7 @@ static void an_epoch_is_all_or_nothing(void **state) {
     expect_state(log, "", "");
     suite_expect(log, "a", "r", 0, 0);
     suite_put(log, "a", "r", 0, 2);
-    log = again(state);
+    log = suite_again(state);
     suite_expect(log, "a", "r", 0, 2);
     suite_expect(log, "b", "r", 0, 0);
 }
@@ -352,8 +352,8 @@ static void expect_topics(struct log *log, const char *want) {
 }
 
 static void topics(void **state) {
-    struct log *log = log_of(state);
-    struct log_topic_conf tc = { 1, -1 };
+    struct log *log = suite_log(state);
+    struct log_topic_conf tc = { .partitions = 1, .retention_bytes = -1 };
     struct log_topic_info info;
     struct err e = ERR_INIT;
     char longest[LOG_NAME_MAX + 2];
@@ -375,7 +375,7 @@ static void topics(void **state) {
     assert_int_equal(log_topic_create(log, "a", &tc, &e), ERR_CONFLICT);
     suite_put(log, "a", "r", 0, 3);
     expect_topics(log, "A.z_1-9:0 a:3 b:0 ");
-    log = again(state);
+    log = suite_again(state);
     expect_topics(log, "A.z_1-9:0 a:3 b:0 ");
     assert_int_equal(log_topic_info(log, "A.z_1-9", &info, &e), 0);
     assert_int_equal(info.conf.retention_bytes, 5000);
@@ -386,12 +386,12 @@ static void topics(void **state) {
     struct log_reader *r;
     assert_int_equal(log_reader_open(log, "b", 0, 0, &r, &e), ERR_NOTFOUND);
     assert_true(log_offset_at(log, "b", 0, 0) < 0);
-    log = again(state);
+    log = suite_again(state);
     expect_topics(log, "A.z_1-9:0 a:3 ");
 }
 
 static void a_new_topic_has_nothing_of_its_namesake(void **state) {
-    struct log *log = log_of(state);
+    struct log *log = suite_log(state);
     struct err e = ERR_INIT;
     suite_topic(log, "t", -1);
     suite_put(log, "t", "old", 0, 500);
@@ -402,7 +402,7 @@ static void a_new_topic_has_nothing_of_its_namesake(void **state) {
     assert_true(log_read(r, 5, &rows, &offset, &e) > 0);
     for (int round = 0; round < 3; round++) {
         assert_int_equal(log_topic_delete(log, "t", &e), 0);
-        expect_rows(&rows, "old", offset); /* holds until the next read */
+        suite_expect_rows(&rows, "old", offset); /* holds until the next read */
         suite_topic(log, "t", -1);
         assert_int_equal(end_of(log, "t"), 0);
         suite_put(log, "t", "new", 0, 3);
@@ -411,12 +411,12 @@ static void a_new_topic_has_nothing_of_its_namesake(void **state) {
     assert_int_equal(log_read(r, 5, &rows, &offset, &e), ERR_NOTFOUND);
     assert_int_equal(log_reader_open(log, "t", 0, 4, &r2, &e), ERR_INPUT);
     log_reader_close(r);
-    log = again(state);
+    log = suite_again(state);
     suite_expect(log, "t", "new", 0, 3);
 }
 
 static void keys_nulls_and_sizes(void **state) {
-    struct log *log = log_of(state);
+    struct log *log = suite_log(state);
     struct err e = ERR_INIT;
     suite_topic(log, "t", -1);
     struct log_epoch *ep = log_epoch_begin(log);
@@ -437,7 +437,7 @@ static void keys_nulls_and_sizes(void **state) {
     log_buf_seal(b);
     assert_int_equal(log_epoch_append(ep, "t", 0, b, 79, NULL), 0); /* no rows: nothing */
     log_buf_unref(b);
-    commit(ep);
+    suite_commit(ep);
     assert_int_equal(first, 0);
     assert_int_equal(second, 100);
     struct log_reader *r;
@@ -470,7 +470,7 @@ static void keys_nulls_and_sizes(void **state) {
 }
 
 static void one_buffer_in_twenty_topics(void **state) {
-    struct log *log = log_of(state);
+    struct log *log = suite_log(state);
     char name[32];
     for (int i = 0; i < 20; i++) {
         snprintf(name, sizeof name, "t%d", i);
@@ -485,7 +485,7 @@ static void one_buffer_in_twenty_topics(void **state) {
         log_epoch_append(ep, name, 0, b, 0, &first[i]);
     }
     log_buf_unref(b);
-    commit(ep);
+    suite_commit(ep);
     for (int i = 0; i < 20; i++) {
         struct log_reader *r;
         struct log_rows rows;
@@ -495,14 +495,14 @@ static void one_buffer_in_twenty_topics(void **state) {
         assert_int_equal(first[i], i);
         assert_int_equal(log_reader_open(log, name, 0, i, &r, &e), 0);
         assert_int_equal(log_read(r, 5000, &rows, &offset, &e), 1000);
-        expect_rows(&rows, "s", 0);
+        suite_expect_rows(&rows, "s", 0);
         log_reader_close(r);
     }
 }
 
 static void partitions_are_apart(void **state) {
-    struct log *log = log_of(state);
-    struct log_topic_conf tc = { 3, -1 };
+    struct log *log = suite_log(state);
+    struct log_topic_conf tc = { .partitions = 3, .retention_bytes = -1 };
     struct err e = ERR_INIT;
     assert_int_equal(log_topic_create(log, "t", &tc, &e), 0);
     for (int i = 0; i < 30; i++) {
@@ -511,17 +511,17 @@ static void partitions_are_apart(void **state) {
         int64_t first;
         log_epoch_append(ep, "t", (uint32_t)i % 3, b, i, &first);
         log_buf_unref(b);
-        commit(ep);
+        suite_commit(ep);
         assert_int_equal(first, i / 3 * 4);
     }
-    log = again(state);
+    log = suite_again(state);
     for (uint32_t p = 0; p < 3; p++) {
         struct log_reader *r;
         struct log_rows rows;
         int64_t offset, at = 0;
         assert_int_equal(log_reader_open(log, "t", p, 0, &r, &e), 0);
         for (int n; (n = log_read(r, 100, &rows, &offset, &e)) > 0; at += n)
-            expect_rows(&rows, "r", offset);
+            suite_expect_rows(&rows, "r", offset);
         assert_int_equal(at, 40);
         log_reader_close(r);
         assert_int_equal(log_offset_at(log, "t", p, 15 + p), 20);
@@ -531,7 +531,7 @@ static void partitions_are_apart(void **state) {
 }
 
 static void a_reader_follows_over_segments(void **state) {
-    struct log *log = log_of(state);
+    struct log *log = suite_log(state);
     suite_topic(log, "t", -1);
     struct log_reader *r;
     struct log_rows rows;
@@ -545,23 +545,23 @@ static void a_reader_follows_over_segments(void **state) {
         int got = log_read(r, (uint32_t)(i % 5 ? 200 : 3), &rows, &offset, &e);
         assert_true(got > 0);
         assert_int_equal(offset, at);
-        expect_rows(&rows, "r", at);
+        suite_expect_rows(&rows, "r", at);
         at += got;
     }
     for (int got; (got = log_read(r, 64, &rows, &offset, &e)) > 0; at += got)
-        expect_rows(&rows, "r", at);
+        suite_expect_rows(&rows, "r", at);
     assert_int_equal(at, end);
     log_reader_close(r);
 }
 
 static void seeks(void **state) {
-    struct log *log = log_of(state);
+    struct log *log = suite_log(state);
     suite_topic(log, "t", -1);
     int64_t end = 0;
     for (int i = 0; i < 100; i++, end += i)
         suite_put(log, "t", "r", end, (uint32_t)i + 1);
     end = end_of(log, "t");
-    log = again(state);
+    log = suite_again(state);
     struct log_reader *r;
     struct log_rows rows;
     struct err e = ERR_INIT;
@@ -573,45 +573,12 @@ static void seeks(void **state) {
         assert_int_equal(n > 0, at < end);
         assert_int_equal(offset, at);
         if (n > 0)
-            expect_rows(&rows, "r", at);
+            suite_expect_rows(&rows, "r", at);
     }
     assert_int_equal(log_seek(r, end + 1, &e), ERR_INPUT);
     assert_int_equal(log_seek(r, -1, &e), ERR_NOTFOUND);
     log_reader_close(r);
     assert_int_equal(log_reader_open(log, "t", 0, end + 1, &r, &e), ERR_INPUT);
-}
-
-static void retention_drops_the_oldest(void **state) {
-    struct log *log = log_of(state);
-    struct log_topic_info info;
-    struct err e = ERR_INIT;
-    struct log_reader *r;
-    struct log_rows rows;
-    int64_t offset, end = 0, begin = 0;
-    suite_topic(log, "t", 20000);
-    suite_put(log, "t", "r", 0, 1);
-    assert_int_equal(log_reader_open(log, "t", 0, 0, &r, &e), 0);
-    assert_int_equal(log_read(r, 1, &rows, &offset, &e), 1);
-    for (end = 1; end < 20001; end += 100) {
-        suite_put(log, "t", "r", end, 100);
-        assert_int_equal(log_topic_info(log, "t", &info, &e), 0);
-        assert_true(info.begin >= begin && info.end == end + 100);
-        assert_true(info.bytes <= 20000 + 3 * 4096);
-        begin = info.begin;
-    }
-    assert_true(begin > 1000 && info.bytes > 16000);
-    assert_int_equal(log_read(r, 1, &rows, &offset, &e), ERR_NOTFOUND);
-    assert_int_equal(log_seek(r, begin - 1, &e), ERR_NOTFOUND);
-    assert_int_equal(log_seek(r, begin, &e), 0);
-    assert_true(log_read(r, 1000, &rows, &offset, &e) > 0);
-    expect_rows(&rows, "r", begin);
-    log_reader_close(r);
-    assert_int_equal(log_reader_open(log, "t", 0, 0, &r, &e), ERR_NOTFOUND);
-    suite_expect(log, "t", "r", begin, end);
-    log = again(state);
-    assert_int_equal(log_topic_info(log, "t", &info, &e), 0);
-    assert_int_equal(info.begin, begin);
-    suite_expect(log, "t", "r", begin, end);
 }
 
 /* First offset whose append time is at or after ms, by reading everything. */
@@ -629,21 +596,21 @@ static int64_t offset_at_oracle(struct log *log, int64_t ms) {
 }
 
 static void offsets_by_time(void **state) {
-    struct log *log = log_of(state);
+    struct log *log = suite_log(state);
     suite_topic(log, "t", -1);
     assert_int_equal(log_offset_at(log, "t", 0, 5), 0);
     int64_t time = -500, end = 0;
     for (int i = 0; i < 200; i++) {
         struct log_epoch *ep = log_epoch_begin(log);
         time += i % 3 ? (i * 31) % 40 : -15; /* clocks step back */
-        append(ep, "t", "r", end, 20, time);
-        commit(ep);
+        suite_append(ep, "t", "r", end, 20, time);
+        suite_commit(ep);
         end += 20;
     }
     for (int round = 0; round < 2; round++) {
         for (int64_t ms = -600; ms < time + 100; ms += 23)
             assert_int_equal(log_offset_at(log, "t", 0, ms), offset_at_oracle(log, ms));
-        log = again(state);
+        log = suite_again(state);
     }
 }
 
@@ -677,7 +644,7 @@ static void count_done(void *arg, enum log_outcome outcome, uint64_t no, const s
 }
 
 static void commits_are_ordered_and_wake(void **state) {
-    struct log *log = log_of(state);
+    struct log *log = suite_log(state);
     struct counter c = { .mu = PTHREAD_MUTEX_INITIALIZER,
                          .cond = PTHREAD_COND_INITIALIZER,
                          .ordered = true };
@@ -691,7 +658,7 @@ static void commits_are_ordered_and_wake(void **state) {
     int before = c.wakes;
     for (int i = 0; i < 500; i++) {
         struct log_epoch *ep = log_epoch_begin(log);
-        append(ep, "t", "r", i, 1, 0);
+        suite_append(ep, "t", "r", i, 1, 0);
         log_commit(ep, count_done, &c);
     }
     pthread_mutex_lock(&c.mu);
@@ -708,7 +675,7 @@ static void commits_are_ordered_and_wake(void **state) {
     assert_int_equal(c.wakes, t);
     assert_int_equal(any.wakes, a);
     assert_true(a >= 3);
-    log = again(state);
+    log = suite_again(state);
     suite_expect(log, "t", "r", 0, 501);
 }
 
@@ -759,7 +726,7 @@ static void *follow(void *arg) {
 }
 
 static void readers_and_a_writer(void **state) {
-    struct log *log = log_of(state);
+    struct log *log = suite_log(state);
     pthread_t thread[2];
     struct counter c[2];
     struct follower f[2];
@@ -810,7 +777,7 @@ static void *come_and_go(void *arg) {
 
 /* Watches end while their topic is made and deleted, and every other one is told both times. */
 static void watches_and_topics(void **state) {
-    struct watcher x = { .log = log_of(state) };
+    struct watcher x = { .log = suite_log(state) };
     struct counter c = { .mu = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER };
     struct log_watch *w = log_watch(x.log, "t", count_wake, &c);
     pthread_t thread[2];
@@ -839,7 +806,7 @@ static int count_key(void *arg, const void *key, uint32_t klen, const void *valu
 }
 
 static void much_state(void **state) {
-    struct log *log = log_of(state);
+    struct log *log = suite_log(state);
     struct err e = ERR_INIT;
     char key[32], *big = calloc(1, 300000);
     for (int round = 0; round < 40; round++) {
@@ -851,12 +818,12 @@ static void much_state(void **state) {
         }
         if (round % 10 == 9)
             log_epoch_state(ep, "zbig", 4, big, 300000);
-        commit(ep);
+        suite_commit(ep);
     }
     uint64_t before[3] = { 0 }, after[3] = { 0 };
     assert_int_equal(log_state_each(log, "key/", 4, count_key, before, &e), 0);
     assert_true(before[0] > 1000);
-    log = again(state);
+    log = suite_again(state);
     assert_int_equal(log_state_each(log, "key/", 4, count_key, after, &e), 0);
     assert_memory_equal(before, after, sizeof before);
     memset(after, 0, sizeof after);
@@ -880,11 +847,15 @@ int log_suite_run(const struct log_suite *s) {
         CASE(topics),
         CASE(a_new_topic_has_nothing_of_its_namesake),
         CASE(keys_nulls_and_sizes),
+        CASE(suite_records_have_more_than_a_value),
         CASE(one_buffer_in_twenty_topics),
         CASE(partitions_are_apart),
         CASE(a_reader_follows_over_segments),
         CASE(seeks),
-        CASE(retention_drops_the_oldest),
+        CASE(suite_retention_drops_the_oldest),
+        CASE(suite_retention_by_age),
+        CASE(suite_trims),
+        CASE(suite_trims_of_everything),
         CASE(offsets_by_time),
         CASE(commits_are_ordered_and_wake),
         CASE(readers_and_a_writer),

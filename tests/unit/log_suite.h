@@ -26,4 +26,18 @@ void suite_put(struct log *log, const char *topic, const char *text, int64_t fro
  * `end`. */
 void suite_expect(struct log *log, const char *topic, const char *text, int64_t from, int64_t end);
 void suite_topic(struct log *log, const char *topic, int64_t retention);
+/* ---- for the cases ---- */
+struct log *suite_log(void **state);   /* of the running case */
+struct log *suite_again(void **state); /* closed and opened again */
+/* Rows as of suite_put, appended at `time`. */
+void suite_append(struct log_epoch *ep, const char *topic, const char *text, int64_t from,
+                  uint32_t n, int64_t time);
+void suite_commit(struct log_epoch *ep);
+void suite_expect_rows(const struct log_rows *rows, const char *text, int64_t offset);
+/* log_suite_keep.c */
+void suite_retention_drops_the_oldest(void **state);
+void suite_retention_by_age(void **state);
+void suite_trims(void **state);
+void suite_trims_of_everything(void **state);
+void suite_records_have_more_than_a_value(void **state);
 #endif

@@ -285,7 +285,7 @@ static void test_submit_on_full_disk(void **state) {
     struct coord *c = open_coord();
     pthread_t t;
     struct sbuf out = { 0 };
-    struct log_topic_conf tc = { 1, -1 };
+    struct log_topic_conf tc = { .partitions = 1, .retention_bytes = -1 };
     struct executor_health h = { 0 };
     submit_ok(c, copy_spec("a", "t", "a"));
     assert_int_equal(log_topic_create(coord_log(c), "late", &tc, NULL), 0);
@@ -328,7 +328,7 @@ static void test_stats_on_full_disk(void **state) {
     (void)state;
     struct coord *c = open_coord();
     struct executor_health h = { 0 };
-    struct log_topic_conf tc = { 1, -1 };
+    struct log_topic_conf tc = { .partitions = 1, .retention_bytes = -1 };
     pthread_t t;
     submit_ok(c, copy_spec("a", "t", "a"));
     assert_int_equal(log_topic_create(coord_log(c), "late", &tc, NULL), 0);
@@ -368,7 +368,7 @@ static void test_unknown_outcome(void **state) {
     submit_ok(c, copy_spec("a", "t", "a"));
     post_to(c, "t", 2);
     await_end(c, "a", 2);
-    struct log_topic_conf tc = { 1, -1 };
+    struct log_topic_conf tc = { .partitions = 1, .retention_bytes = -1 };
     assert_int_equal(log_topic_create(coord_log(c), "b", &tc, &e), 0);
     sync_fails = 1;
     assert_int_equal(submit(c, copy_spec("b", "t", "b"), error, sizeof error), ERR_SYSTEM);
@@ -605,7 +605,7 @@ static void test_threads(void **state) {
     (void)state;
     struct coord *c = open_coord();
     pthread_t t[4];
-    struct log_topic_conf tc = { 1, -1 };
+    struct log_topic_conf tc = { .partitions = 1, .retention_bytes = -1 };
     assert_int_equal(log_topic_create(coord_log(c), "t", &tc, NULL), 0);
     looking = true;
     for (int i = 0; i < 4; i++)

@@ -300,7 +300,7 @@ static void test_producers(void **state) {
     for (int i = 0; i < PRODUCERS; i++)
         last[i] = -1;
     struct log *log = scratch_log();
-    struct log_topic_conf tc = { 1, -1 };
+    struct log_topic_conf tc = { .partitions = 1, .retention_bytes = -1 };
     struct ingest *in;
     assert_int_equal(log_topic_create(log, "t", &tc, NULL), 0);
     assert_int_equal(ingest_open(&in, log, 0, NULL), 0);
@@ -354,7 +354,7 @@ static void *post_all(void *arg) {
 static void test_concurrent_posts(void **state) {
     (void)state;
     struct log *log = scratch_log();
-    struct log_topic_conf tc = { 1, -1 };
+    struct log_topic_conf tc = { .partitions = 1, .retention_bytes = -1 };
     struct ingest *in;
     pthread_t t[THREADS];
     struct poster p[THREADS];
@@ -378,7 +378,7 @@ static void test_concurrent_posts(void **state) {
 static void test_producer_limit(void **state) {
     (void)state;
     struct log *log = scratch_log();
-    struct log_topic_conf tc = { 1, -1 };
+    struct log_topic_conf tc = { .partitions = 1, .retention_bytes = -1 };
     struct ingest *in;
     struct err e = ERR_INIT;
     assert_int_equal(log_topic_create(log, "t", &tc, NULL), 0);
@@ -414,7 +414,7 @@ static int count_keys(void *arg, const void *key, uint32_t klen, const void *val
 static void test_topic_delete(void **state) {
     (void)state;
     struct log *log = scratch_log();
-    struct log_topic_conf tc = { 1, -1 };
+    struct log_topic_conf tc = { .partitions = 1, .retention_bytes = -1 };
     struct ingest *in;
     struct err e = ERR_INIT;
     int keys = 0;
@@ -467,7 +467,7 @@ struct maker {
 /* Posts each number twice, making the topic anew whenever it is gone. */
 static void *post_and_make(void *arg) {
     struct maker *m = arg;
-    struct log_topic_conf tc = { 1, -1 };
+    struct log_topic_conf tc = { .partitions = 1, .retention_bytes = -1 };
     char name[16], text[32];
     snprintf(name, sizeof name, "p%d", m->number);
     for (int64_t k = 0; !*m->stop; k++) {

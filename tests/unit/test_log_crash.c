@@ -31,11 +31,13 @@ struct mtopic {
     bool was;          /* when unsure: alive before the call */
     uint64_t *id;
     int64_t n, cap;
+    int64_t begin; /* of trims; retention may be further on */
 };
 struct effect {
     int topic; /* or -1: a state key */
     uint64_t id;
-    uint32_t n; /* records id..id+n-1, or the key */
+    uint32_t n;   /* records id..id+n-1, or the key */
+    int64_t trim; /* -1: none */
 };
 struct pending {
     uint64_t seq;
@@ -73,6 +75,8 @@ static uint64_t rnd(struct world *w, uint64_t n) {
     } while (0)
 
 static void apply(struct world *w, const struct pending *p) {
+    int trim = -1; /* behind all rows */
+    int64_t to = 0;
     for (int i = 0; i < p->n; i++) {
         const struct effect *e = &p->e[i];
         if (e->topic < 0) {
@@ -80,6 +84,8 @@ static void apply(struct world *w, const struct pending *p) {
             continue;
         }
         struct mtopic *t = &w->t[e->topic];
+        trim = e->trim < 0 ? trim : e->topic;
+        to = e->trim < 0 ? to : e->trim;
         for (uint32_t k = 0; k < e->n; k++) {
             if (t->n == t->cap) {
                 t->cap = t->cap ? 2 * t->cap : 64;
@@ -88,6 +94,11 @@ static void apply(struct world *w, const struct pending *p) {
             t->id[t->n++] = e->id + k;
         }
     }
+    if (trim < 0)
+        return;
+    struct mtopic *t = &w->t[trim];
+    to = to < t->n ? to : t->n;
+    t->begin = to > t->begin ? to : t->begin;
 }
 
 /* The value of record `id`: its bytes follow from it. */
@@ -148,6 +159,7 @@ static void op_commit(struct world *w) {
     p->seq = ++w->seq;
     struct log_epoch *ep = log_epoch_begin(w->log);
     static char value[8192];
+    bool trimmed = false;
     for (int want = (int)rnd(w, EFFECTS - 1); p->n < want;) {
         struct effect *e = &p->e[p->n];
         e->topic = (int)rnd(w, TOPICS + 1) - 1;
@@ -157,6 +169,7 @@ static void op_commit(struct world *w) {
         }
         p->n++;
         e->n = (uint32_t)rnd(w, e->topic < 0 ? KEYS : 30);
+        e->trim = -1;
         e->id = e->topic < 0 && rnd(w, 4) == 0 ? 0 : w->next_id;
         if (e->topic < 0) {
             w->next_id++;
@@ -172,6 +185,12 @@ static void op_commit(struct world *w) {
         log_buf_seal(b);
         log_epoch_append(ep, topic_name(e->topic), 0, b, (int64_t)w->seq, NULL);
         log_buf_unref(b);
+        if (rnd(w, 8) || trimmed)
+            continue;
+        int64_t n = w->t[e->topic].n;
+        e->trim = rnd(w, 3) ? (int64_t)rnd(w, (uint64_t)n + 40) : INT64_MAX;
+        log_epoch_trim(ep, topic_name(e->topic), 0, e->trim);
+        trimmed = true;
     }
     log_epoch_state(ep, "seq", 3, &p->seq, sizeof p->seq);
     log_commit(ep, on_done, p);
@@ -182,7 +201,7 @@ static void op_topic(struct world *w) {
     int i = (int)rnd(w, TOPICS);
     struct mtopic *t = &w->t[i];
     struct err e = ERR_INIT;
-    struct log_topic_conf tc = { 1, i == RETAINED ? 3000 : -1 };
+    struct log_topic_conf tc = { .partitions = 1, .retention_bytes = i == RETAINED ? 3000 : -1 };
     if (t->unsure || (t->live && rnd(w, 4)))
         return;
     int rc = t->live ? log_topic_delete(w->log, topic_name(i), &e)
@@ -193,7 +212,7 @@ static void op_topic(struct world *w) {
         return;
     }
     t->live = !t->live;
-    t->n = 0;
+    t->n = t->begin = 0;
 }
 
 /* ---- checks ---- */
@@ -213,8 +232,10 @@ static void check_topic(struct world *w, int i) {
         return;
     CHECK(w, info.end == t->n, "topic %s ends at %lld, not %lld", topic_name(i),
           (long long)info.end, (long long)t->n);
-    CHECK(w, info.begin == 0 || (i == RETAINED && info.bytes >= 3000), "topic %s begins at %lld",
-          topic_name(i), (long long)info.begin);
+    CHECK(w,
+          info.begin == t->begin || (i == RETAINED && info.begin > t->begin && info.bytes >= 3000),
+          "topic %s begins at %lld, not %lld", topic_name(i), (long long)info.begin,
+          (long long)t->begin);
     int64_t at =
         rnd(w, 3) ? info.begin : info.begin + (int64_t)rnd(w, (uint64_t)(t->n - info.begin) + 1);
     rc = log_reader_open(w->log, topic_name(i), 0, at, &r, &e);
@@ -288,7 +309,7 @@ static void resolve(struct world *w) {
         t->unsure = false;
         t->live = log_topic_info(w->log, topic_name(i), &info, &e) == 0;
         if (t->live != t->was)
-            t->n = 0;
+            t->n = t->begin = 0;
     }
 }
 
@@ -551,7 +572,7 @@ static void killed(void **state) {
     assert_int_equal(log_open(&log, &conf, &e), 0);
     for (int i = 0; i < KILL_TOPICS; i++) {
         char name[16];
-        struct log_topic_conf tc = { 1, -1 };
+        struct log_topic_conf tc = { .partitions = 1, .retention_bytes = -1 };
         snprintf(name, sizeof name, "t%d", i);
         assert_int_equal(log_topic_create(log, name, &tc, &e), 0);
     }

@@ -26,6 +26,7 @@ static struct log *open_log(void) {
 static struct log *fresh(void *arg, int64_t segment_bytes) {
     conf = (struct log_conf){ .dir = dir,
                               .segment_bytes = segment_bytes,
+                              .tend_ms = 1,
                               .durability = *(enum log_durability *)arg };
     snprintf(dir, sizeof dir, "/tmp/braid-log-XXXXXX");
     assert_non_null(mkdtemp(dir));

@@ -1,6 +1,7 @@
 /* Topics of several partitions: what a dataflow makes of them equals what it makes of one partition
  * that holds the same rows, key by key (class E2), whatever the lanes, batches, aborts and kills.
  */
+#include "engine/port.h"
 #include "operators/all.h"
 #include "tests/unit/world.h"
 #include <setjmp.h>
@@ -188,6 +189,76 @@ static void test_drain(void **state) {
     world_close(&w);
 }
 
+/* ---- exchanges stay small ---- */
+
+struct exchange_size {
+    int n;
+    int64_t bytes;
+};
+
+static int add_size(void *arg, const struct log_topic_info *info) {
+    struct exchange_size *s = arg;
+    if (strncmp(info->name, PORT_EXCHANGE, strlen(PORT_EXCHANGE)) != 0)
+        return 0;
+    s->n++;
+    s->bytes += info->bytes;
+    return 0;
+}
+
+/* The same exchange is read in order by one dataflow (a reader a partition that feeds it) and as it
+ * comes by another; twelve times as much goes through as it may hold. */
+static void test_exchanges_are_trimmed(void **state) {
+    enum { ROWS = 400, WIDTH = 700, STEPS = 12 * PORT_TRIM_BYTES / (ROWS * WIDTH) };
+    static const char one[] =
+        "{\"braid\":1,\"name\":\"%s\",\"tasks\":["
+        "{\"id\":\"in\",\"type\":\"source\",\"config\":{\"topic\":\"wide\",\"format\":\"json\","
+        "\"schema\":{\"k\":\"string\",\"t\":\"i64\",\"v\":\"f64\"},"
+        "\"time\":{\"field\":\"t\",\"unit\":\"ms\"}}},"
+        "{\"id\":\"f\",\"type\":\"kalman\",\"config\":{\"fields\":[\"v\"]},"
+        "\"inputs\":[{\"from\":\"in\"%s}]},"
+        "{\"id\":\"o\",\"type\":\"sink\",\"config\":{\"topic\":\"%s-out\",\"format\":\"json\"},"
+        "\"inputs\":[\"f\"]}]}";
+    struct world w = { .lanes = 2 };
+    char text[4096], fill[WIDTH + 1];
+    struct exchange_size size;
+    int64_t rows = 0, most = 0;
+    (void)state;
+    world_open(&w, 0, false);
+    world_topic_parts(&w, "wide", 3);
+    snprintf(text, sizeof text, one, "any", "", "any");
+    world_submit(&w, text);
+    snprintf(text, sizeof text, one, "order", ",\"ordered\":true", "order");
+    world_submit(&w, text);
+    memset(fill, 'x', WIDTH);
+    fill[WIDTH] = 0;
+    for (int step = 0; step < STEPS; step++) {
+        struct sbuf b = { 0 };
+        for (int i = 0; i < ROWS; i++)
+            sbuf_printf(&b, "{\"k\":\"%s\",\"t\":%lld,\"v\":%d}\n", fill,
+                        1700000000000LL + rows + i, i % 80);
+        rows += ROWS;
+        world_append_to(&w, "wide", (uint32_t)step % 3, sbuf_str(&b));
+        sbuf_free(&b);
+        if (step % 5 == 1)
+            executor_inject_abort(w.x);
+        executor_settle(w.x);
+        if (step % 11 == 7)
+            world_restart(&w);
+        size = (struct exchange_size){ 0 };
+        log_topic_list(w.log, add_size, &size);
+        most = size.bytes > most ? size.bytes : most;
+    }
+    assert_int_equal(size.n, 1);
+    assert_true(most > PORT_TRIM_BYTES / 2); /* the rows did go through it */
+    assert_true(most < 6 * PORT_TRIM_BYTES);
+    for (int p = 0; p < 3; p++) /* all rows of the others are before it */
+        world_append_to(&w, "wide", (uint32_t)p, "{\"k\":\"\",\"t\":1700080000000,\"v\":1}\n");
+    executor_settle(w.x);
+    assert_int_equal(world_end(&w, "any-out"), rows + 3);
+    assert_true(world_end(&w, "order-out") >= rows);
+    world_close(&w);
+}
+
 /* ---- ordered ---- */
 
 /* What comes out depends on the order of all rows. */
@@ -312,6 +383,7 @@ int main(void) {
         cmocka_unit_test(test_drain),
         cmocka_unit_test(test_ordered),
         cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_exchanges_are_trimmed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
