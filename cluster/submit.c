@@ -55,17 +55,10 @@ static struct pending *pending_new(struct coord *c, const struct change *ch, int
 
 /* ---- executor thread ---- */
 
-static int64_t seen_from(struct task *t) {
-    struct task_stats s;
-    if (task_def(t)->op->flags & OP_SOURCE)
-        return task_position(t);
-    task_stats(t, &s);
-    return s.history_from;
-}
-
 void change_record(void *arg, struct exec *ex, struct log_epoch *ep) {
     struct coord *c = arg;
     struct pending *p = c->pending;
+    (void)ex;
     journal_put_meta(ep, &p->meta);
     for (int i = 0; i < p->nrecords; i++) {
         const struct record *r = &p->record[i];
@@ -75,8 +68,7 @@ void change_record(void *arg, struct exec *ex, struct log_epoch *ep) {
             journal_drop_flow(ep, r->serial);
     }
     for (int i = 0; i < p->nhistory; i++) {
-        struct task *t = exec_find(ex, p->history[i].instance);
-        p->history[i].offset = t ? seen_from(t) : -1;
+        p->history[i].offset = executor_history(c->executor, p->history[i].instance);
         journal_put_history(ep, &p->history[i]);
     }
     for (int i = 0; i < p->x.change.nremove; i++)

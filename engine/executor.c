@@ -741,6 +741,24 @@ void executor_inject_abort(struct executor *x) {
     x->inject_abort = true;
 }
 
+int64_t executor_history(struct executor *x, uint64_t instance) {
+    int64_t sum = 0;
+    bool any = false;
+    for (uint32_t i = 0; i < x->lanes.nshards; i++) {
+        struct task *t = exec_find(x->lanes.shard[i]->ex, instance);
+        struct task_stats s = { .history_from = -1 };
+        if (t && !(task_def(t)->op->flags & OP_SOURCE))
+            task_stats(t, &s);
+        else if (t)
+            s.history_from = task_position(t);
+        if (s.history_from < 0)
+            continue;
+        sum += s.history_from;
+        any = true;
+    }
+    return any ? sum : -1;
+}
+
 const struct err *executor_source_error(struct executor *x, const struct task *source) {
     (void)x;
     const struct port *p = task_user(source);

@@ -102,6 +102,9 @@ bool executor_step(struct executor *x);
 void executor_settle(struct executor *x);
 /* Test hook: the next epoch that closes is aborted as if the log had refused it. */
 void executor_inject_abort(struct executor *x);
+/* From which offset on an instance has seen the rows of its origin, for a source its position; the
+ * sum of both over the partitions it runs on. -1: from its start. Executor thread. */
+int64_t executor_history(struct executor *x, uint64_t instance);
 /* A source's error, NULL when it runs. Executor thread. */
 const struct err *executor_source_error(struct executor *x, const struct task *source);
 #endif
