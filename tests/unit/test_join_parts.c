@@ -178,8 +178,46 @@ static void test_partitions(void **unused) {
     }
 }
 
+/* Each input's keys are its own fields: the second one's too long key is a dead letter. */
+static void test_long_key(void **unused) {
+    (void)unused;
+    struct world w;
+    struct sbuf row = { 0 }, dead = { 0 }, out = { 0 };
+    world_open(&w, 0, false);
+    world_topic(&w, "l");
+    world_topic(&w, "r");
+    world_submit(
+        &w, "{\"braid\":1,\"name\":\"long\",\"tasks\":["
+            "{\"id\":\"l\",\"type\":\"source\",\"config\":{\"topic\":\"l\",\"format\":\"json\","
+            "\"schema\":{\"a\":\"i64\",\"k\":\"string\",\"t\":\"i64\"},\"time\":{\"field\":\"t\","
+            "\"unit\":\"ms\"}}},"
+            "{\"id\":\"r\",\"type\":\"table\",\"config\":{\"topic\":\"r\",\"schema\":{"
+            "\"key\":\"string\",\"b\":\"i64\",\"at\":\"i64\"},\"time\":{\"field\":\"at\",\"unit\":"
+            "\"ms\"}}},"
+            "{\"id\":\"j\",\"type\":\"lookup_join\",\"config\":{\"version\":\"newest\"},"
+            "\"inputs\":[{\"from\":\"l\",\"by\":[\"k\"]},{\"from\":\"r\",\"by\":[\"key\"]}]},"
+            "{\"id\":\"o\",\"type\":\"sink\",\"config\":{\"topic\":\"o\",\"format\":\"csv\"},"
+            "\"inputs\":[\"j\"]}]}");
+    sbuf_adds(&row, "{\"b\":1,\"at\":1,\"key\":\"");
+    for (int i = 0; i < 70000; i++)
+        sbuf_adds(&row, "x");
+    sbuf_adds(&row, "\"}\n{\"b\":2,\"at\":2,\"key\":\"y\"}\n{\"b\":3,\"at\":9,\"key\":\"z\"}\n");
+    world_append(&w, "r", sbuf_str(&row));
+    world_append(&w, "l", "{\"a\":1,\"k\":\"y\",\"t\":3}\n{\"a\":2,\"k\":\"z\",\"t\":9}\n");
+    executor_settle(w.x);
+    world_read(&w, "o", &out);
+    assert_string_equal(sbuf_str(&out), "1,y,3,y,2,2\n");
+    world_read(&w, "braid.dlq", &dead);
+    assert_non_null(strstr(sbuf_str(&dead), "\"code\":\"key_too_long\""));
+    sbuf_free(&row);
+    sbuf_free(&dead);
+    sbuf_free(&out);
+    world_close(&w);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_partitions) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_partitions),
+                                        cmocka_unit_test(test_long_key) };
     operators_init();
     seed = test_seed(1);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -345,10 +345,100 @@ static void test_lookup(void **unused) {
     rounds(lookup_round);
 }
 
+/* ---- by example ---- */
+
+#define PAIRS "left=k:string a:i64|right=k:string b:i64"
+
+/* A row beyond a limit is a dead letter, and the rows that wait still find each other. */
+static void test_limits(void **unused) {
+    (void)unused;
+    struct optest t = { .op = "window_join",
+                        .config = "{\"size\":\"10ms\",\"max_rows\":3}",
+                        .in = PAIRS,
+                        .by = "k|k" };
+    optest_expect(&t,
+                  "left>@1 x,1\nright>@2 x,2\nleft>@3 x,3\nright>@4 x,4\n!wm 10\n"
+                  "right>@11 x,5\nleft>@12 x,6\n!end\n",
+                  "@9 x,1,x,2\n@9 x,3,x,2\n@19 x,6,x,5\n"
+                  "!reject too_many_rows: more than 3 rows would wait\n");
+    t.config = "{\"size\":\"10ms\",\"max_pairs\":2,\"type\":\"full\"}";
+    optest_expect(&t,
+                  "left>@1 x,1\nleft>@2 x,2\nright>@3 x,3\nright>@3 x,4\nleft>@4 x,5\n"
+                  "right>@4 null,6\nright>@4 null,7\nleft>@4 null,8\nleft>@4 null,9\n!end\n",
+                  "@9 x,1,x,3\n@9 x,2,x,3\n@9 null,8,null,null\n@9 null,9,null,null\n"
+                  "@9 null,null,null,6\n@9 null,null,null,7\n"
+                  "!reject too_many_pairs: the window of this key has too many pairs\n"
+                  "!reject too_many_pairs: the window of this key has too many pairs\n");
+    t = (struct optest){ .op = "lookup_join",
+                         .config = "{\"version\":\"newest\",\"max_rows\":1,\"type\":\"left\"}",
+                         .in = "in=k:string a:i64|table=k:string b:i64",
+                         .by = "k|k" };
+    optest_expect(&t, "table>@1 x,1\ntable>@1 y,1\ntable>@1 x,2\nin>@1 x,1\nin>@1 y,2\n",
+                  "@1 x,1,x,2\n@1 y,2,null,null\n"
+                  "!reject too_many_rows: the table would have more than 1 rows\n");
+}
+
+static void test_dead_letters(void **unused) {
+    (void)unused;
+    struct optest t = { .op = "asof_join",
+                        .config = "{\"late\":\"dead_letter\",\"type\":\"left\"}",
+                        .in = PAIRS,
+                        .by = "k|k" };
+    optest_expect(&t,
+                  "left>@2000000000000000000 x,1\nleft>x,2\n!wm 5\nright>@4 x,3\nright>@5 x,4\n"
+                  "left>@5 x,5\n!end\n",
+                  "@5 x,5,x,4\n"
+                  "!reject bad_time: the event time is out of range\n"
+                  "!reject no_time: the row has no event time\n"
+                  "!reject late: the row is late: its results are out\n");
+}
+
+/* A deleted key has no row from its time on; a late row counts for what comes out after it. */
+static void test_versions(void **unused) {
+    (void)unused;
+    struct optest t = { .op = "lookup_join",
+                        .config = "{\"type\":\"left\",\"deleted\":\"gone\",\"prefix\":\"t_\"}",
+                        .in = "in=k:string a:i64|table=gone:bool k:string b:i64",
+                        .by = "k|k" };
+    optest_expect(&t,
+                  "table>@10 false,x,1\ntable>@20 null,x,2\ntable>@30 true,x,3\n"
+                  "in>@25 x,4\nin>@30 x,5\nin>@9 x,6\nin>@19 x,7\n!wm 40\n"
+                  "table>@35 false,x,8\nin>@40 x,9\n!end\n",
+                  "@9 x,6,null,null,null\n@19 x,7,false,x,1\n@25 x,4,null,x,2\n"
+                  "@30 x,5,null,null,null\n@40 x,9,false,x,8\n");
+    char *schema = optest_schema(&t);
+    assert_string_equal(schema, "{k: string, a: i64, gone: bool, t_k: string, b: i64}");
+    free(schema);
+}
+
+/* What can match nothing any more is forgotten: other rows of the same number, another past, but
+ * one and the same state. */
+static void test_forgetting(void **unused) {
+    (void)unused;
+    static const struct {
+        const char *op, *config;
+    } joins[] = { { "window_join", "{\"size\":\"10ms\",\"type\":\"full\"}" },
+                  { "interval_join", "{\"lower\":\"-5ms\",\"upper\":\"20ms\",\"type\":\"left\"}" },
+                  { "interval_join", "{\"lower\":\"3ms\",\"upper\":\"20ms\"}" },
+                  { "asof_join", "{\"tolerance\":\"30ms\"}" } };
+    for (size_t i = 0; i < sizeof joins / sizeof *joins; i++) {
+        struct optest t = {
+            .op = joins[i].op, .config = joins[i].config, .in = PAIRS, .by = "k|k"
+        };
+        uint64_t a = optest_state(&t, "left>@1 x,1\nright>@2 x,2\nright>@9 y,3\n!wm 60\n");
+        uint64_t b = optest_state(&t, "left>@3 z,4\nleft>@8 y,7\nright>@2 z,5\n!wm 60\n");
+        uint64_t c = optest_state(&t, "left>@3 z,4\nleft>@8 y,7\nright>@61 z,5\n!wm 60\n");
+        assert_true(a == b);
+        assert_true(a != c);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_window),
-                                        cmocka_unit_test(test_interval),
-                                        cmocka_unit_test(test_asof),
-                                        cmocka_unit_test(test_lookup) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_window),   cmocka_unit_test(test_interval),
+        cmocka_unit_test(test_asof),     cmocka_unit_test(test_lookup),
+        cmocka_unit_test(test_limits),   cmocka_unit_test(test_dead_letters),
+        cmocka_unit_test(test_versions), cmocka_unit_test(test_forgetting),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
