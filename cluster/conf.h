@@ -28,6 +28,7 @@ enum conf_key {
     CONF_LISTEN,
     CONF_PRODUCERS,
     CONF_SEGMENT_BYTES,
+    CONF_STATE_MEMORY,
     CONF_URL,
     CONF_KEYS
 };

@@ -4,6 +4,7 @@
 #include "cluster/ingest.h"
 #include "cluster/stats.h"
 #include "engine/clock.h"
+#include "engine/spill.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -317,12 +318,16 @@ static int open_parts(struct coord *c, struct err *e) {
         return rc;
     if (e)
         note = *e;
+    if (c->conf.state_memory &&
+        (rc = spill_open(&c->spill, c->dir, (size_t)c->conf.state_memory, e)) < 0)
+        return rc;
     snprintf(out_dir, sizeof out_dir, "%s/out", c->dir);
     struct executor_conf xc = { .log = c->log,
                                 .lanes = c->conf.executors ? c->conf.executors : cores(),
                                 .out_dir = strdup(out_dir),
                                 .files = c->conf.files,
                                 .align_bytes = c->conf.align_bytes,
+                                .spill = c->spill,
                                 .sync_files = c->conf.durability == LOG_POWER };
     c->out_dir = (char *)xc.out_dir;
     if ((rc = filestore_open(&c->files, c->dir, c->conf.durability == LOG_POWER, e)) < 0 ||
@@ -372,6 +377,7 @@ void coord_close(struct coord *c) {
         executor_stop(c->executor);
         executor_free(c->executor);
     }
+    spill_close(c->spill);
     ingest_close(c->ingest);
     if (c->log)
         log_close(c->log);

@@ -25,6 +25,7 @@ struct coord_conf {
     int64_t align_bytes;           /* 0: the executor's default; executor.h */
     int64_t producers;             /* 0: 65536; see ingest.h */
     uint32_t executors;            /* threads for partitions; 0: one a core */
+    int64_t state_memory;          /* bytes of state in memory, the rest in a file; 0: all */
     const struct log_files *files; /* NULL: the real ones */
     bool threadless;               /* tests: the caller drives the executor itself */
 };

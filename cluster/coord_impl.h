@@ -30,6 +30,7 @@ struct coord {
     struct log *log;
     struct filestore *files;
     struct executor *executor;
+    struct spill *spill; /* NULL: all state in memory */
     struct events *events;
     struct ingest *ingest;
     int64_t started_ms;

@@ -103,7 +103,8 @@ static int run(const struct conf *conf, struct err *e) {
                              .segment_bytes = conf->v[CONF_SEGMENT_BYTES].number,
                              .align_bytes = conf->v[CONF_ALIGN_MEMORY].number,
                              .producers = conf->v[CONF_PRODUCERS].number,
-                             .executors = (uint32_t)conf->v[CONF_EXECUTORS].number };
+                             .executors = (uint32_t)conf->v[CONF_EXECUTORS].number,
+                             .state_memory = conf->v[CONF_STATE_MEMORY].number };
     char url[128];
     sigset_t set;
     mallopt(M_ARENA_MAX, MALLOC_ARENAS);

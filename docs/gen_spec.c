@@ -43,6 +43,9 @@ static void add_top(struct sbuf *b) {
 static void add_task(struct sbuf *b) {
     add_keys(b, spec_task_keys);
 }
+static void add_state(struct sbuf *b) {
+    page_params(b, &spec_state);
+}
 static void add_input(struct sbuf *b) {
     add_keys(b, spec_input_keys);
 }
@@ -104,6 +107,7 @@ static const struct {
     { "@top", add_top },
     { "@task", add_task },
     { "@input", add_input },
+    { "@state", add_state },
     { "@source", add_source },
     { "@sink", add_sink },
     { "@types", add_types },

@@ -2,6 +2,7 @@
 #include "engine/mutate.h"
 #include "engine/num.h"
 #include "engine/record.h"
+#include "engine/spill.h"
 #include "engine/task.h"
 #include <assert.h>
 #include <stdio.h>
@@ -20,6 +21,8 @@ struct exec *exec_new(const struct exec_conf *conf) {
         ex->conf.align_bytes = ALIGN_BYTES;
     ex->epoch = 1;
     ex->undo = undo_new();
+    if (conf->spill)
+        undo_spill(ex->undo, spill_window_new(conf->spill));
     return ex;
 }
 

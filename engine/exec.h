@@ -26,6 +26,7 @@ struct exec_conf {
     uint32_t partition;  /* of the source topics; part of the positions of rows */
     uint32_t batch_rows; /* rows a tick at most, 1..BATCH_ROWS; 0: BATCH_ROWS */
     int64_t align_bytes; /* a merging task buffers at most this much; 0: 256 MiB */
+    struct spill *spill; /* state beyond its budget lies in its file (spill.h); NULL: none */
     /* Rows that reached a sink task; borrowed for the call. */
     void (*sink)(void *arg, struct task *t, const struct batch *b);
     /* A dead letter: `key` is the signature in hex, `json` the row: task, type, signature, topic,

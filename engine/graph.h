@@ -36,6 +36,7 @@ struct task_def {
     const int *by;            /* field indexes in in[0] */
     const struct op_by *keys; /* of every in-port; NULL: only the first one has any, nby and by */
     int nlinks;
+    const struct state_limits *limits; /* of its state; NULL: none. OP_LIMITS */
     const struct link_def
         *links; /* ordered by in_port, then by signature: the same for all sharers */
 };

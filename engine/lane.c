@@ -372,6 +372,7 @@ void lanes_grow(struct lanes *ls, uint32_t n) {
         sh->ex = exec_new(&(struct exec_conf){ .partition = i,
                                                .batch_rows = ls->conf.batch_rows,
                                                .align_bytes = ls->conf.align_bytes,
+                                               .spill = ls->conf.spill,
                                                .sink = on_sink,
                                                .dead = on_dead,
                                                .arg = sh });

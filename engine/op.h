@@ -243,6 +243,8 @@ enum op_flags {
     OP_SETS_TIME = 1024,      /* its output carries event time; so does all below it */
     OP_KEEPS = 2048,   /* fields that its config does not name keep their values: rows that lie
                         * on partitions by such fields still do so behind it */
+    OP_LIMITS = 8192,  /* its state may have a time to live and limits: a row needs nothing but
+                        * the value of its key in table 0, by way of keyed.h */
     OP_EXCHANGE = 4096 /* a stage of an exchange (exchange.h): as OP_SINK it writes, as
                         * OP_SOURCE it reads the internal topic of the instance that feeds
                         * it. The writer's rows are (value, partition) */

@@ -2,51 +2,30 @@
 #include "engine/arena.h"
 #include "engine/err.h"
 #include "engine/mutate.h"
+#include "engine/state_table.h"
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-/* An entry stays in the table, marked dead, until no open layer names it: so every key has at most
- * one entry, and undo never has to look a key up. */
-struct entry {
-    uint64_t hash;
-    uint64_t stamp; /* number of the layer that last changed it */
-    void *value;    /* fixed tables: inside the entry */
-    uint32_t klen, vlen;
-    bool dead;
-    _Alignas(16) char data[]; /* [fixed value,] key */
-};
-struct slot {
-    uint64_t hash;
-    struct entry *e;
-};
-
-enum { RECORD_BYTES = 20, POOL_STEP = 16, POOL_CLASSES = 64, POOL_MAX = POOL_STEP * POOL_CLASSES };
-
-struct state {
-    struct undo *undo;
-    uint64_t instance;
-    int table;
-    uint32_t vsize;
-    struct slot *slots; /* power of two, load <= 3/4, linear probing */
-    uint64_t mask, used, live;
-    struct arena chunks; /* small blocks, recycled through `free` by size class */
-    void *free[POOL_CLASSES];
-    uint64_t big; /* bytes in blocks above POOL_MAX */
-};
+/* Of an expiry search: slots looked at for each new key, so that a table never holds much more than
+ * it would if expired keys went at once: a round takes as many new keys as an eighth of its slots.
+ */
+enum { RECORD_BYTES = 20, SWEEP_SLOTS = 8, TRAILER_MAX = 16 };
+/* Times of entries have 45 bits: the years 1691 to 2806; beyond, they count as the end. */
+#define TIME_BIAS ((int64_t)1 << 43)
+#define TIME_LAST (((int64_t)1 << 45) - 1)
 
 struct change_rec {
-    struct state *s; /* NULL: forgotten */
-    struct entry *e;
-    uint64_t prev_stamp;
-    void *pre; /* value before; fixed tables: in the layer's arena, else the old block itself */
-    uint32_t pre_len;
-    bool had; /* the key was there before */
+    struct state *s;    /* NULL: forgotten */
+    void *pre;          /* fixed tables: the value before, in the layer's arena */
+    uint64_t head;      /* before */
+    struct block block; /* other tables: the value before; the record owns it */
+    uint32_t e;
+    uint32_t next; /* its neighbour by last write; 0: none that an earlier layer knew */
 };
 struct layer {
-    uint64_t number;
     struct change_rec *v;
     size_t n, cap;
     size_t bytes; /* undo_bytes */
@@ -56,64 +35,23 @@ struct undo {
     struct layer layer[2];
     int cur;         /* index of the running layer */
     bool committing; /* the other one is open */
-    uint64_t next_number;
+    struct spill_window *window;
 };
-
-/* ---- memory ---- */
-
-static void *pool_alloc(struct state *s, size_t size) {
-    if (size == 0)
-        size = 1;
-    if (size > POOL_MAX) {
-        s->big += size;
-        void *p = malloc(size);
-        if (!p)
-            abort();
-        return p;
-    }
-    size_t c = (size - 1) / POOL_STEP;
-    void *p = s->free[c];
-    if (p) {
-        memcpy(&s->free[c], p, sizeof p);
-        return p;
-    }
-    if (s->chunks.chunk == 0)
-        s->chunks.chunk = 512; /* most tasks hold few keys */
-    return arena_alloc(&s->chunks, (c + 1) * POOL_STEP);
-}
-
-static void pool_free(struct state *s, void *p, size_t size) {
-    if (!p)
-        return;
-    if (size == 0)
-        size = 1;
-    if (size > POOL_MAX) {
-        s->big -= size;
-        free(p);
-        return;
-    }
-    size_t c = (size - 1) / POOL_STEP;
-    memcpy(p, &s->free[c], sizeof p);
-    s->free[c] = p;
-}
-
-static size_t fixed_room(const struct state *s) {
-    return ((size_t)s->vsize + 7) & ~(size_t)7;
-}
-static char *entry_key(const struct state *s, struct entry *e) {
-    return e->data + fixed_room(s);
-}
-static size_t entry_size(const struct state *s, uint32_t klen) {
-    return sizeof(struct entry) + fixed_room(s) + klen;
-}
-
-/* ---- table ---- */
 
 uint64_t state_hash(const void *key, uint32_t klen) {
     return XXH3_64bits(key, klen);
 }
 
+bool state_limited(const struct state *s) {
+    return state_ordered(s) || s->limits.ttl_ms;
+}
+
 struct state *state_new(struct undo *u, uint64_t instance, int table, uint32_t vsize) {
+    return state_new_limited(u, instance, table, vsize, NULL);
+}
+
+struct state *state_new_limited(struct undo *u, uint64_t instance, int table, uint32_t vsize,
+                                const struct state_limits *limits) {
     struct state *s = calloc(1, sizeof *s);
     if (!s)
         abort();
@@ -121,95 +59,119 @@ struct state *state_new(struct undo *u, uint64_t instance, int table, uint32_t v
     s->instance = instance;
     s->table = table;
     s->vsize = vsize;
+    s->time = s->wm = INT64_MIN;
+    if (limits)
+        s->limits = *limits;
+    s->at_value = state_ordered(s) ? (uint32_t)sizeof(struct order) : 0;
+    s->at_key =
+        s->at_value + (vsize ? (uint32_t)(((size_t)vsize + 7) & ~(size_t)7) : sizeof(struct block));
+    s->pool.window = u->window;
     return s;
-}
-
-static void entry_release(struct state *s, struct entry *e) {
-    if (!s->vsize)
-        pool_free(s, e->value, e->vlen);
-    pool_free(s, e, entry_size(s, e->klen));
 }
 
 void state_free(struct state *s) {
     if (!s)
         return;
     undo_forget(s->undo, s);
-    if (s->big) /* only blocks from malloc need a visit */
-        for (uint64_t i = 0; i <= s->mask; i++)
-            if (s->slots[i].e)
-                entry_release(s, s->slots[i].e);
-    free(s->slots);
-    arena_free(&s->chunks);
+    keys_free(s);
+    free(s->loaded);
     free(s);
 }
 
-static void table_grow(struct state *s) {
-    uint64_t n = s->slots ? (s->mask + 1) * 2 : 8;
-    struct slot *slots = calloc(n, sizeof *slots);
-    if (!slots)
-        abort();
-    for (uint64_t i = 0; s->slots && i <= s->mask; i++) {
-        if (!s->slots[i].e)
-            continue;
-        uint64_t j = s->slots[i].hash & (n - 1);
-        while (slots[j].e)
-            j = (j + 1) & (n - 1);
-        slots[j] = s->slots[i];
-    }
-    free(s->slots);
-    s->slots = slots;
-    s->mask = n - 1;
+/* ---- values ---- */
+
+static bool is_dead(const struct entry *e) {
+    return e->head & DEAD;
+}
+static uint32_t value_len(const struct state *s, struct entry *e) {
+    return s->vsize ? s->vsize : entry_block(s, e)->len;
+}
+static void *value_at(const struct state *s, struct entry *e) {
+    if (s->vsize)
+        return e->data + s->at_value;
+    const struct block *b = entry_block(s, e);
+    return b->h ? pool_at(&s->pool, b->h) : entry_key(s, e); /* empty: any address */
 }
 
-static struct entry *table_find(const struct state *s, const void *key, uint32_t klen,
-                                uint64_t hash) {
-    if (!s->slots)
-        return NULL;
-    for (uint64_t i = hash & s->mask;; i = (i + 1) & s->mask) {
-        struct entry *e = s->slots[i].e;
-        if (!e)
-            return NULL;
-        if (s->slots[i].hash == hash && e->klen == klen &&
-            (klen == 0 || memcmp(e->data + fixed_room(s), key, klen) == 0))
-            return e;
+static void block_free(struct state *s, struct block *b) {
+    if (b->h)
+        pool_free(&s->pool, b->h, b->len);
+    *b = (struct block){ 0, 0 };
+}
+static void value_set(struct state *s, struct entry *e, const void *value, uint32_t vlen) {
+    struct block b = { .len = vlen };
+    block_free(s, entry_block(s, e));
+    if (vlen) {
+        b.h = pool_alloc(&s->pool, vlen);
+        memcpy(pool_at(&s->pool, b.h), value, vlen);
     }
+    *entry_block(s, e) = b;
 }
 
-static struct entry *table_add(struct state *s, const void *key, uint32_t klen, uint64_t hash) {
-    assert(klen <= STATE_KEY_MAX);
-    if (!s->slots || s->used + 1 > (s->mask + 1) / 4 * 3)
-        table_grow(s);
-    struct entry *e = pool_alloc(s, entry_size(s, klen));
-    *e = (struct entry){ .hash = hash, .klen = klen, .vlen = s->vsize, .dead = true };
-    e->value = s->vsize ? e->data : NULL;
-    if (klen)
-        memcpy(entry_key(s, e), key, klen);
-    uint64_t i = hash & s->mask;
-    while (s->slots[i].e)
-        i = (i + 1) & s->mask;
-    s->slots[i] = (struct slot){ hash, e };
-    s->used++;
-    return e;
+static void entry_count(struct state *s, struct entry *e, bool add) {
+    uint64_t bytes = entry_klen(e) + (uint64_t)value_len(s, e);
+    s->live += add ? 1 : (uint64_t)-1;
+    s->bytes += add ? bytes : -bytes;
 }
 
-/* Deletion by shifting back, so that probes never grow with churn. */
-static void table_remove(struct state *s, struct entry *e) {
-    uint64_t i = e->hash & s->mask;
-    while (s->slots[i].e != e)
-        i = (i + 1) & s->mask;
-    for (uint64_t j = i;;) {
-        j = (j + 1) & s->mask;
-        if (!s->slots[j].e)
-            break;
-        uint64_t home = s->slots[j].hash & s->mask;
-        if (((j - home) & s->mask) >= ((j - i) & s->mask)) {
-            s->slots[i] = s->slots[j];
-            i = j;
-        }
-    }
-    s->slots[i] = (struct slot){ 0, NULL };
-    s->used--;
-    entry_release(s, e);
+/* ---- times and order ---- */
+
+static int64_t head_time(uint64_t head) {
+    return (int64_t)(head >> HEAD_TIME) - TIME_BIAS;
+}
+static uint64_t with_time(uint64_t head, int64_t time) {
+    int64_t t = time < -TIME_BIAS ? 0 : time > TIME_LAST - TIME_BIAS ? TIME_LAST : time + TIME_BIAS;
+    return (head & (((uint64_t)1 << HEAD_TIME) - 1)) | (uint64_t)t << HEAD_TIME;
+}
+
+/* Nothing was written for the time to live before `now`. */
+static bool is_over(const struct state *s, const struct entry *e, int64_t now) {
+    return s->limits.ttl_ms && now > INT64_MIN + s->limits.ttl_ms &&
+           head_time(e->head) <= now - s->limits.ttl_ms;
+}
+
+static struct order *order_of(const struct state *s, uint32_t h) {
+    return (struct order *)(void *)entry_at(s, h)->data;
+}
+
+static void order_unlink(struct state *s, uint32_t h) {
+    struct order o = *order_of(s, h);
+    *(o.prev ? &order_of(s, o.prev)->next : &s->ends.prev) = o.next;
+    *(o.next ? &order_of(s, o.next)->prev : &s->ends.next) = o.prev;
+}
+
+/* Before `next`; 0: as the most recent. */
+static void order_insert(struct state *s, uint32_t h, uint32_t next) {
+    uint32_t prev = next ? order_of(s, next)->prev : s->ends.next;
+    *order_of(s, h) = (struct order){ prev, next };
+    *(prev ? &order_of(s, prev)->next : &s->ends.prev) = h;
+    *(next ? &order_of(s, next)->prev : &s->ends.next) = h;
+}
+
+struct loaded {
+    uint64_t seq;
+    uint32_t h;
+};
+
+static int by_seq(const void *a, const void *b) {
+    const struct loaded *x = a, *y = b;
+    return x->seq < y->seq ? -1 : x->seq > y->seq;
+}
+
+/* After a restore keys come in order of hash; their writes were numbered. */
+static void order_restore(struct state *s) {
+    if (s->nloaded)
+        qsort(s->loaded, s->nloaded, sizeof *s->loaded, by_seq);
+    for (size_t i = 0; i < s->nloaded; i++)
+        order_insert(s, s->loaded[i].h, 0);
+    free(s->loaded);
+    s->loaded = NULL;
+    s->nloaded = s->loaded_cap = 0;
+}
+
+void state_at(struct state *s, int64_t time, int64_t wm) {
+    s->time = time > wm ? time : wm;
+    s->wm = wm;
 }
 
 /* ---- layers ---- */
@@ -218,9 +180,11 @@ struct undo *undo_new(void) {
     struct undo *u = calloc(1, sizeof *u);
     if (!u)
         abort();
-    u->layer[0].number = 1;
-    u->next_number = 2;
     return u;
+}
+
+void undo_spill(struct undo *u, struct spill_window *window) {
+    u->window = window;
 }
 
 void undo_free(struct undo *u) {
@@ -230,14 +194,20 @@ void undo_free(struct undo *u) {
         free(u->layer[i].v);
         arena_free(&u->layer[i].pre);
     }
+    spill_window_free(u->window);
     free(u);
+}
+
+static size_t trailer_len(const struct state *s) {
+    return (s->limits.ttl_ms ? sizeof(int64_t) : 0) + (state_ordered(s) ? sizeof(uint64_t) : 0);
 }
 
 /* Keeps the pre-image of an entry that the running layer has not changed yet. The value of a table
  * of any size moves into the record; the caller gives the entry a new one. */
-static void touch(struct state *s, struct entry *e) {
-    struct layer *l = &s->undo->layer[s->undo->cur];
-    if (e->stamp == l->number)
+static void touch(struct state *s, uint32_t h, struct entry *e) {
+    struct undo *u = s->undo;
+    struct layer *l = &u->layer[u->cur];
+    if (e->head & TOUCHED(u->cur))
         return;
     if (l->n == l->cap) {
         l->cap = l->cap ? l->cap * 2 : 64;
@@ -246,124 +216,294 @@ static void touch(struct state *s, struct entry *e) {
             abort();
     }
     struct change_rec *r = &l->v[l->n++];
-    *r = (struct change_rec){ .s = s, .e = e, .prev_stamp = e->stamp, .had = !e->dead };
-    if (r->had) {
-        r->pre_len = e->vlen;
+    *r = (struct change_rec){ .s = s, .e = h, .head = e->head };
+    if (!is_dead(e)) {
         if (s->vsize) {
             r->pre = arena_alloc(&l->pre, s->vsize);
-            memcpy(r->pre, e->value, s->vsize);
+            memcpy(r->pre, value_at(s, e), s->vsize);
         } else {
-            r->pre = e->value;
-            e->value = NULL;
-            e->vlen = 0;
+            r->block = *entry_block(s, e);
+            s->bytes -= r->block.len;
+            *entry_block(s, e) = (struct block){ 0, 0 };
+        }
+        if (state_ordered(s)) {
+            uint32_t next = order_of(s, h)->next;
+            r->next = next && !(entry_at(s, next)->head & TOUCHED(u->cur)) ? next : 0;
         }
     }
-    e->stamp = l->number;
-    l->bytes += RECORD_BYTES + e->klen + s->vsize;
+    e->head |= TOUCHED(u->cur);
+    l->bytes += RECORD_BYTES + entry_klen(e) + s->vsize + trailer_len(s);
 }
 
-static void value_set(struct state *s, struct entry *e, const void *value, uint32_t vlen) {
-    pool_free(s, e->value, e->vlen);
-    e->value = pool_alloc(s, vlen);
-    e->vlen = vlen;
-    if (vlen)
-        memcpy(e->value, value, vlen);
-}
-
-const void *state_find(struct state *s, const void *key, uint32_t klen, uint64_t hash) {
-    struct entry *e = table_find(s, key, klen, hash);
-    return e && !e->dead ? e->value : NULL;
-}
-
-void *state_edit(struct state *s, const void *key, uint32_t klen, uint64_t hash, bool *created) {
-    struct entry *e = table_find(s, key, klen, hash);
-    if (!e)
-        e = table_add(s, key, klen, hash);
-    touch(s, e);
-    if (created)
-        *created = e->dead;
-    if (e->dead) {
-        e->dead = false;
-        s->live++;
-        assert(e->value); /* of fixed size: it lies in the entry */
-        memset(e->value, 0, s->vsize);
-    }
-    return e->value;
-}
-
-const void *state_get(struct state *s, const void *key, uint32_t klen, uint64_t hash,
-                      uint32_t *vlen) {
-    struct entry *e = table_find(s, key, klen, hash);
-    if (!e || e->dead)
-        return NULL;
-    *vlen = e->vlen;
-    return e->value;
-}
-
-void state_put(struct state *s, const void *key, uint32_t klen, uint64_t hash, const void *value,
-               uint32_t vlen) {
-    struct entry *e = table_find(s, key, klen, hash);
-    if (!e)
-        e = table_add(s, key, klen, hash);
-    touch(s, e);
-    if (e->dead) {
-        e->dead = false;
-        s->live++;
-    }
-    size_t *bytes = &s->undo->layer[s->undo->cur].bytes;
-    *bytes = *bytes - e->vlen + vlen; /* what was there is of this layer */
-    value_set(s, e, value, vlen);
-}
-
-bool state_drop(struct state *s, const void *key, uint32_t klen, uint64_t hash) {
-    struct entry *e = table_find(s, key, klen, hash);
-    if (!e || e->dead)
-        return false;
-    touch(s, e);
-    e->dead = true;
-    s->live--;
+/* The entry is dead from here on: touched, taken out of the order, its value forgotten. */
+static void kill(struct state *s, uint32_t h, struct entry *e) {
+    touch(s, h, e);
+    entry_count(s, e, false);
+    if (state_ordered(s))
+        order_unlink(s, h);
+    e->head |= DEAD;
     if (!s->vsize) {
-        s->undo->layer[s->undo->cur].bytes -= e->vlen;
-        pool_free(s, e->value, e->vlen);
-        e->value = NULL;
-        e->vlen = 0;
+        s->undo->layer[s->undo->cur].bytes -= entry_block(s, e)->len;
+        block_free(s, entry_block(s, e));
+    }
+}
+
+/* ---- limits ---- */
+
+static bool has_room(const struct state *s, uint64_t bytes) {
+    return (!s->limits.max_keys || s->live < s->limits.max_keys) &&
+           (!s->limits.max_bytes || s->bytes + bytes <= s->limits.max_bytes);
+}
+
+/* Drops keys, least recently written first, until another one of `bytes` fits: those that have
+ * expired and, when the policy is to evict, all others. */
+static bool make_room(struct state *s, uint64_t bytes) {
+    while (!has_room(s, bytes)) {
+        uint32_t h = s->ends.prev;
+        struct entry *e = h ? entry_at(s, h) : NULL;
+        if (!e || (!s->limits.evict && !is_over(s, e, s->wm)))
+            return false;
+        s->evicted += !is_over(s, e, s->wm);
+        kill(s, h, e);
     }
     return true;
 }
 
-int state_load(struct state *s, const void *key, uint32_t klen, const void *value, uint32_t vlen) {
-    if (klen > STATE_KEY_MAX || (s->vsize && vlen != s->vsize))
-        return ERR_SYSTEM;
-    uint64_t hash = state_hash(key, klen);
-    struct entry *e = table_find(s, key, klen, hash);
-    if (!e)
-        e = table_add(s, key, klen, hash);
-    if (e->dead) {
-        e->dead = false;
-        s->live++;
+/* What no row can see any more takes no room, whether a search has found it or not. */
+static void forget_over(struct state *s, uint32_t h) {
+    struct entry *e = h ? entry_at(s, h) : NULL;
+    if (e && !is_dead(e) && is_over(s, e, s->wm))
+        kill(s, h, e);
+}
+
+bool state_holds(const struct state *s, const void *key, uint32_t klen, uint64_t hash) {
+    uint32_t h = keys_find(s, key, klen, hash);
+    struct entry *e = h ? entry_at(s, h) : NULL;
+    return e && !is_dead(e) && !is_over(s, e, s->wm);
+}
+
+bool state_admits(struct state *s, const void *key, uint32_t klen, uint64_t hash) {
+    if (!state_ordered(s) || s->limits.evict)
+        return true;
+    if (s->loaded)
+        order_restore(s);
+    uint32_t h = keys_find(s, key, klen, hash);
+    forget_over(s, h);
+    return (h && !is_dead(entry_at(s, h))) || make_room(s, klen + (uint64_t)s->vsize);
+}
+
+bool state_near_limit(const struct state *s, uint32_t n) {
+    if (!state_ordered(s) || s->limits.evict)
+        return false;
+    return (s->limits.max_keys && s->live + n > s->limits.max_keys) ||
+           (s->limits.max_bytes &&
+            s->bytes + (uint64_t)n * (STATE_KEY_MAX + (uint64_t)s->vsize) > s->limits.max_bytes);
+}
+
+/* Oldest writes first; one that has not expired hides younger ones that have, as far as rows come
+ * out of order. */
+static void expire_ordered(struct state *s, int64_t wm, uint32_t n) {
+    if (s->loaded)
+        order_restore(s);
+    while (n-- && s->ends.prev) {
+        struct entry *e = entry_at(s, s->ends.prev);
+        if (!is_over(s, e, wm))
+            return;
+        kill(s, s->ends.prev, e);
     }
-    if (s->vsize) {
-        memcpy(e->value, value, s->vsize);
-    } else {
+}
+
+void state_expire(struct state *s, int64_t wm, uint32_t n) {
+    if (!s->limits.ttl_ms || wm == INT64_MIN || s->live == 0)
+        return;
+    if (state_ordered(s)) {
+        expire_ordered(s, wm, n);
+        return;
+    }
+    uint32_t h[64];
+    uint64_t slots = n + SWEEP_SLOTS * s->created;
+    s->created = 0;
+    while (slots) {
+        uint32_t want = slots < 64 ? (uint32_t)slots : 64, got = keys_sweep(s, h, want);
+        for (uint32_t i = 0; i < got; i++) {
+            struct entry *e = entry_at(s, h[i]);
+            if (!is_dead(e) && is_over(s, e, wm))
+                kill(s, h[i], e);
+        }
+        slots -= want;
+    }
+}
+
+/* ---- reading and writing ---- */
+
+/* The entry of a key that the current row sees. */
+static struct entry *visible(const struct state *s, const void *key, uint32_t klen, uint64_t hash) {
+    uint32_t h = keys_find(s, key, klen, hash);
+    struct entry *e = h ? entry_at(s, h) : NULL;
+    return e && !is_dead(e) && !is_over(s, e, s->time) ? e : NULL;
+}
+
+const void *state_find(struct state *s, const void *key, uint32_t klen, uint64_t hash) {
+    struct entry *e = visible(s, key, klen, hash);
+    return e ? value_at(s, e) : NULL;
+}
+
+const void *state_get(struct state *s, const void *key, uint32_t klen, uint64_t hash,
+                      uint32_t *vlen) {
+    struct entry *e = visible(s, key, klen, hash);
+    if (!e)
+        return NULL;
+    *vlen = value_len(s, e);
+    return value_at(s, e);
+}
+
+/* For a write: touched, alive, the most recent one, of the current time. *fresh: the current row
+ * saw none. */
+static struct entry *open_entry(struct state *s, const void *key, uint32_t klen, uint64_t hash,
+                                bool *fresh) {
+    uint32_t h = keys_find(s, key, klen, hash);
+    struct entry *e = h ? entry_at(s, h) : NULL;
+    bool limited = state_limited(s);
+    if (s->loaded)
+        order_restore(s);
+    if (limited)
+        forget_over(s, h);
+    *fresh = !e || is_dead(e);
+    if (*fresh && state_ordered(s))
+        make_room(s, klen + (uint64_t)s->vsize);
+    if (!h) {
+        h = keys_add(s, key, klen, hash);
+        e = entry_at(s, h);
+    }
+    touch(s, h, e);
+    if (is_dead(e)) {
+        e->head &= ~DEAD;
+        entry_count(s, e, true);
+        s->created++;
+        if (state_ordered(s))
+            order_insert(s, h, 0);
+    } else if (limited) {
+        *fresh = is_over(s, e, s->time);
+        if (state_ordered(s) && s->ends.next != h) {
+            order_unlink(s, h);
+            order_insert(s, h, 0);
+        }
+    }
+    if (s->limits.ttl_ms && (*fresh || head_time(e->head) < s->time))
+        e->head = with_time(e->head, s->time);
+    return e;
+}
+
+void *state_edit(struct state *s, const void *key, uint32_t klen, uint64_t hash, bool *created) {
+    bool fresh;
+    assert(s->vsize);
+    struct entry *e = open_entry(s, key, klen, hash, &fresh);
+    void *value = e->data + s->at_value;
+    if (fresh)
+        memset(value, 0, s->vsize);
+    if (created)
+        *created = fresh;
+    return value;
+}
+
+void state_put(struct state *s, const void *key, uint32_t klen, uint64_t hash, const void *value,
+               uint32_t vlen) {
+    bool fresh;
+    struct entry *e = open_entry(s, key, klen, hash, &fresh);
+    struct block *b = entry_block(s, e);
+    size_t *bytes = &s->undo->layer[s->undo->cur].bytes;
+    *bytes = *bytes - b->len + vlen; /* what was there is of this layer */
+    s->bytes = s->bytes - b->len + vlen;
+    value_set(s, e, value, vlen);
+    while (s->limits.evict && s->limits.max_bytes && s->bytes > s->limits.max_bytes) {
+        uint32_t h = s->ends.prev;
+        if (h == s->ends.next) /* this one */
+            break;
+        s->evicted++;
+        kill(s, h, entry_at(s, h));
+    }
+}
+
+bool state_drop(struct state *s, const void *key, uint32_t klen, uint64_t hash) {
+    uint32_t h = keys_find(s, key, klen, hash);
+    struct entry *e = h ? entry_at(s, h) : NULL;
+    if (!e || is_dead(e))
+        return false;
+    if (s->loaded)
+        order_restore(s);
+    bool seen = !is_over(s, e, s->time);
+    kill(s, h, e);
+    return seen;
+}
+
+static void copy_entry(struct state *from, uint32_t h, struct state *to, int64_t now) {
+    struct entry *e = entry_at(from, h);
+    const char *key = entry_key(from, e);
+    uint32_t klen = entry_klen(e);
+    uint64_t hash = state_hash(key, klen);
+    if (is_dead(e))
+        return;
+    state_at(to, from->limits.ttl_ms ? head_time(e->head) : now, INT64_MIN);
+    if (!state_admits(to, key, klen, hash))
+        return;
+    if (to->vsize)
+        memcpy(state_edit(to, key, klen, hash, NULL), value_at(from, e), to->vsize);
+    else
+        state_put(to, key, klen, hash, value_at(from, e), value_len(from, e));
+}
+
+void state_copy(struct state *from, struct state *to, int64_t now) {
+    if (from->loaded)
+        order_restore(from);
+    uint64_t it = 0;
+    if (state_ordered(from))
+        for (uint32_t h = from->ends.prev; h; h = order_of(from, h)->next)
+            copy_entry(from, h, to, now);
+    else
+        for (uint32_t h; (h = keys_next(from, &it));)
+            copy_entry(from, h, to, now);
+}
+
+int state_load(struct state *s, const void *key, uint32_t klen, const void *value, uint32_t vlen) {
+    size_t trailer = trailer_len(s);
+    if (klen > STATE_KEY_MAX || vlen < trailer || (s->vsize && vlen - trailer != s->vsize))
+        return ERR_SYSTEM;
+    vlen -= (uint32_t)trailer;
+    const char *more = (const char *)value + vlen;
+    uint64_t hash = state_hash(key, klen);
+    uint32_t h = keys_find(s, key, klen, hash);
+    bool known = h != 0;
+    if (!known)
+        h = keys_add(s, key, klen, hash);
+    struct entry *e = entry_at(s, h);
+    if (known && !is_dead(e))
+        entry_count(s, e, false);
+    e->head &= ~DEAD;
+    if (s->vsize)
+        memcpy(value_at(s, e), value, s->vsize);
+    else
         value_set(s, e, value, vlen);
+    entry_count(s, e, true);
+    if (s->limits.ttl_ms) {
+        int64_t time;
+        memcpy(&time, more, sizeof time);
+        e->head = with_time(e->head, time);
+        more += sizeof time;
+    }
+    if (state_ordered(s) && !known) {
+        if (s->nloaded == s->loaded_cap) {
+            s->loaded_cap = s->loaded_cap ? 2 * s->loaded_cap : 64;
+            s->loaded = realloc(s->loaded, s->loaded_cap * sizeof *s->loaded);
+            if (!s->loaded)
+                abort();
+        }
+        struct loaded *l = &s->loaded[s->nloaded++];
+        l->h = h;
+        memcpy(&l->seq, more, sizeof l->seq);
+        if (l->seq >= s->seq)
+            s->seq = l->seq + 1;
     }
     return 0;
-}
-
-void state_prefetch_slot(const struct state *s, uint64_t hash) {
-    if (s->slots)
-        __builtin_prefetch(&s->slots[hash & s->mask]);
-}
-
-void state_prefetch_entry(const struct state *s, uint64_t hash) {
-    if (!s->slots)
-        return;
-    const struct entry *e = s->slots[hash & s->mask].e;
-    if (!e)
-        return;
-    const char *p = (const char *)e, *end = e->data + fixed_room(s) + 32;
-    for (; p < end; p += 64)
-        __builtin_prefetch(p);
 }
 
 uint32_t state_vsize(const struct state *s) {
@@ -373,23 +513,29 @@ uint32_t state_vsize(const struct state *s) {
 uint64_t state_count(const struct state *s) {
     return s->live;
 }
-
+uint64_t state_used(const struct state *s) {
+    return s->bytes;
+}
 uint64_t state_bytes(const struct state *s) {
-    return sizeof *s + (s->slots ? (s->mask + 1) * sizeof *s->slots : 0) + s->chunks.reserved +
-           s->big;
+    return sizeof *s + (s->dir ? sizeof *s->dir << s->depth : 0) + s->seg_bytes + s->pool.bytes;
+}
+uint64_t state_spilled(const struct state *s) {
+    return s->pool.spilled;
+}
+uint64_t state_evicted(const struct state *s) {
+    return s->evicted;
 }
 
 bool state_next(struct state *s, uint64_t *it, const void **key, uint32_t *klen, const void **value,
                 uint32_t *vlen) {
-    for (; s->slots && *it <= s->mask; (*it)++) {
-        struct entry *e = s->slots[*it].e;
-        if (!e || e->dead)
+    for (uint32_t h; (h = keys_next(s, it));) {
+        struct entry *e = entry_at(s, h);
+        if (is_dead(e))
             continue;
         *key = entry_key(s, e);
-        *klen = e->klen;
-        *value = e->value;
-        *vlen = e->vlen;
-        (*it)++;
+        *klen = entry_klen(e);
+        *value = value_at(s, e);
+        *vlen = value_len(s, e);
         return true;
     }
     return false;
@@ -397,15 +543,73 @@ bool state_next(struct state *s, uint64_t *it, const void **key, uint32_t *klen,
 
 /* ---- epochs ---- */
 
+struct collect {
+    state_sink *put;
+    void *arg;
+    char *value; /* with its trailer */
+    size_t cap;
+};
+
+static void collect_put(struct collect *c, struct state *s, uint32_t h, uint64_t seq) {
+    struct entry *e = entry_at(s, h);
+    uint32_t vlen = value_len(s, e);
+    const char *value = value_at(s, e);
+    if (state_limited(s)) {
+        int64_t time = head_time(e->head);
+        if (vlen + TRAILER_MAX > c->cap) {
+            c->cap = 2 * (vlen + (size_t)TRAILER_MAX);
+            free(c->value);
+            if (!(c->value = malloc(c->cap)))
+                abort();
+        }
+        if (vlen)
+            memcpy(c->value, value, vlen);
+        value = c->value;
+        if (s->limits.ttl_ms) {
+            memcpy(c->value + vlen, &time, sizeof time);
+            vlen += (uint32_t)sizeof time;
+        }
+        if (state_ordered(s)) {
+            memcpy(c->value + vlen, &seq, sizeof seq);
+            vlen += (uint32_t)sizeof seq;
+        }
+    }
+    c->put(c->arg, s->instance, s->table, entry_key(s, e), entry_klen(e), value, vlen);
+}
+
+/* Living keys that the running layer wrote are the most recent ones, in the order of their last
+ * writes: these are numbered here. */
+static void collect_ordered(struct collect *c, struct state *s) {
+    uint32_t h = s->ends.next, first = 0;
+    uint64_t touched = TOUCHED(s->undo->cur);
+    for (; h && entry_at(s, h)->head & touched; h = order_of(s, h)->prev)
+        first = h;
+    for (h = first; h; h = order_of(s, h)->next)
+        collect_put(c, s, h, s->seq++);
+    s->collected = true;
+}
+
 void undo_collect(struct undo *u, state_sink *put, void *arg) {
     struct layer *l = &u->layer[u->cur];
+    struct collect c = { .put = put, .arg = arg };
+    for (size_t i = 0; i < l->n; i++)
+        if (l->v[i].s)
+            l->v[i].s->collected = false;
     for (size_t i = 0; i < l->n; i++) {
         struct change_rec *r = &l->v[i];
-        if (!r->s || (r->e->dead && !r->had))
+        if (!r->s)
             continue;
-        put(arg, r->s->instance, r->s->table, entry_key(r->s, r->e), r->e->klen,
-            r->e->dead ? NULL : r->e->value, r->e->dead ? 0 : r->e->vlen);
+        struct entry *e = entry_at(r->s, r->e);
+        if (!is_dead(e)) {
+            if (!state_ordered(r->s))
+                collect_put(&c, r->s, r->e, 0);
+            else if (!r->s->collected)
+                collect_ordered(&c, r->s);
+        } else if (!(r->head & DEAD)) {
+            put(arg, r->s->instance, r->s->table, entry_key(r->s, e), entry_klen(e), NULL, 0);
+        }
     }
+    free(c.value);
 }
 
 size_t undo_bytes(const struct undo *u) {
@@ -416,7 +620,6 @@ void undo_push(struct undo *u) {
     assert(!u->committing);
     u->committing = true;
     u->cur ^= 1;
-    u->layer[u->cur].number = u->next_number++;
     assert(u->layer[u->cur].n == 0);
 }
 
@@ -426,70 +629,70 @@ static void layer_clear(struct layer *l) {
     arena_reset(&l->pre);
 }
 
-/* Values of any size that the layer replaced are freed. */
-static void rec_free_pre(struct change_rec *r) {
-    if (!r->s->vsize && r->had)
-        pool_free(r->s, r->pre, r->pre_len);
-}
-
 void undo_commit(struct undo *u) {
     assert(u->committing);
-    struct layer *l = &u->layer[u->cur ^ 1];
+    int k = u->cur ^ 1;
+    struct layer *l = &u->layer[k];
     for (size_t i = 0; i < l->n; i++) {
         struct change_rec *r = &l->v[i];
         if (!r->s)
             continue;
-        rec_free_pre(r);
-        if (r->e->dead && r->e->stamp == l->number)
-            table_remove(r->s, r->e);
+        struct entry *e = entry_at(r->s, r->e);
+        block_free(r->s, &r->block);
+        e->head &= ~TOUCHED(k);
+        if (is_dead(e) && !(e->head & TOUCHED_ANY))
+            keys_remove(r->s, r->e);
     }
     layer_clear(l);
     u->committing = false;
 }
 
-static void rec_undo(struct undo *u, struct layer *l, struct change_rec *r) {
+static void rec_undo(struct change_rec *r, int layer, bool committing) {
     struct state *s = r->s;
-    struct entry *e = r->e;
-    s->live += (uint64_t)r->had - (uint64_t)!e->dead;
-    if (!s->vsize) {
-        pool_free(s, e->value, e->vlen);
-        e->value = r->had ? r->pre : NULL;
-        e->vlen = r->had ? r->pre_len : 0;
-    } else if (r->had && !MUTATED(MUTATE_UNDO)) {
-        memcpy(e->value, r->pre, s->vsize);
+    struct entry *e = entry_at(s, r->e);
+    bool had = !(r->head & DEAD);
+    if (!is_dead(e)) {
+        entry_count(s, e, false);
+        if (state_ordered(s))
+            order_unlink(s, r->e);
     }
-    e->dead = !r->had;
-    e->stamp = r->prev_stamp;
-    /* A dead entry may still be named by the committing layer; else it goes now. */
-    bool older =
-        u->committing && l == &u->layer[u->cur] && r->prev_stamp == u->layer[u->cur ^ 1].number;
-    if (e->dead && !older)
-        table_remove(s, e);
+    if (!s->vsize) {
+        block_free(s, entry_block(s, e));
+        *entry_block(s, e) = r->block;
+    } else if (had && !MUTATED(MUTATE_UNDO)) {
+        memcpy(value_at(s, e), r->pre, s->vsize);
+    }
+    /* The committing layer may still name the entry, or may have ended since. */
+    uint64_t other = committing ? e->head & TOUCHED(layer ^ 1) : 0;
+    e->head = (r->head & ~TOUCHED_ANY) | other;
+    if (had) {
+        entry_count(s, e, true);
+        if (state_ordered(s))
+            order_insert(s, r->e, r->next);
+    } else if (!other) {
+        keys_remove(s, r->e);
+    }
 }
 
-static void layer_undo(struct undo *u, struct layer *l) {
+static void layer_undo(struct undo *u, int k) {
+    struct layer *l = &u->layer[k];
     for (size_t i = l->n; i-- > 0;)
         if (l->v[i].s)
-            rec_undo(u, l, &l->v[i]);
+            rec_undo(&l->v[i], k, u->committing);
     layer_clear(l);
 }
 
 void undo_abort(struct undo *u) {
-    layer_undo(u, &u->layer[u->cur]);
+    layer_undo(u, u->cur);
     if (!u->committing)
         return;
     u->committing = false;
-    layer_undo(u, &u->layer[u->cur ^ 1]);
-    u->layer[u->cur].number = u->next_number++;
+    layer_undo(u, u->cur ^ 1);
 }
 
 void undo_forget(struct undo *u, struct state *s) {
     for (int k = 0; k < 2; k++)
-        for (size_t i = 0; i < u->layer[k].n; i++) {
-            struct change_rec *r = &u->layer[k].v[i];
-            if (r->s != s)
-                continue;
-            rec_free_pre(r);
-            r->s = NULL;
-        }
+        for (size_t i = 0; i < u->layer[k].n; i++)
+            if (u->layer[k].v[i].s == s)
+                u->layer[k].v[i].s = NULL;
 }

@@ -2,20 +2,6 @@
  * takes its place. Copied, not moved: the former may go on for others, and until the commit an undo
  * needs both. */
 #include "engine/task.h"
-#include <string.h>
-
-static void copy_table(struct state *from, struct state *to) {
-    uint64_t it = 0;
-    const void *key, *value;
-    uint32_t klen, vlen;
-    while (state_next(from, &it, &key, &klen, &value, &vlen)) {
-        uint64_t hash = state_hash(key, klen);
-        if (state_vsize(to))
-            memcpy(state_edit(to, key, klen, hash, NULL), value, vlen);
-        else
-            state_put(to, key, klen, hash, value, vlen);
-    }
-}
 
 static int check_pair(const struct task *from, const struct task *to, struct err *e) {
     if (from->align || to->align)
@@ -38,7 +24,7 @@ static void take_pair(struct task *from, struct task *to) {
     const struct op_desc *op = to->def->op;
     for (int i = 0; i < STATE_TABLES; i++)
         if (from->table[i])
-            copy_table(from->table[i], to->table[i]);
+            state_copy(from->table[i], to->table[i], from->ctx.wm);
     if (op->flags & OP_SINK)
         task_seek(to, from->position);
     if (op->rebuild)

@@ -87,6 +87,12 @@ void task_timers(struct task *t); /* the rest of this tick's timeline */
 void origin_end(struct task *t);
 void queue_add(struct arena *a, struct queue *q, const struct batch *b);
 
+/* limits.c: tasks with limits on their state (def->limits). */
+struct state *limits_state(struct task *t, int table, uint32_t vsize); /* any task: a new table */
+/* Hands rows to the operator; those whose key finds no room are rejected. */
+void limits_deliver(struct task *t, int port, const struct batch *b);
+void limits_expire(struct task *t); /* at the end of its part of a tick */
+
 /* align.c: a task fed by several origins. Rows wait in state until no origin can deliver an earlier
  * one; then they go on in (order time, link, position) order under new offsets. */
 struct align *align_new(struct task *t, bool restore);

@@ -52,7 +52,7 @@ static void host_emit(struct op_ctx *c, int port, const struct batch *b) {
 static struct state *host_state(struct op_ctx *c, int table, uint32_t vsize) {
     struct task *t = c->task;
     assert(table >= 0 && table < STATE_TABLES && !t->table[table]);
-    t->table[table] = state_new(t->ex->undo, t->def->instance, table, vsize);
+    t->table[table] = limits_state(t, table, vsize);
     return t->table[table];
 }
 
@@ -172,7 +172,9 @@ void task_deliver(struct task *t, int port, const struct batch *b) {
         b = op_short_keys(&t->ctx, b, k->field, k->n);
     }
     if (!(op->flags & OP_TIMERS)) {
-        if (b->n)
+        if (b->n && t->def->limits)
+            limits_deliver(t, port, b);
+        else if (b->n)
             op->process(t->self, &t->ctx, port, b);
         return;
     }
@@ -376,6 +378,8 @@ void task_run(struct task *t) {
             task_timers(t);
         if (op->end)
             op->end(t->self, &t->ctx);
+        if (t->def->limits)
+            limits_expire(t);
     }
     if (t->ex->ending && !t->origin->align)
         origin_end(t);

@@ -9,6 +9,7 @@
  * table is not asked again. */
 struct keyed {
     struct state *table;
+    const struct batch *rows; /* when the table has limits: they depend on each row's time */
     const struct span *key;
     const uint64_t *hash;
     void *value; /* of row `at`, for writing; NULL: none */
@@ -33,7 +34,20 @@ static inline struct keyed keyed_batch(struct op_ctx *c, struct state *t, const 
         for (uint32_t i = 0; i < b->n; i++)
             state_prefetch_entry(t, hash[i]);
     }
-    return (struct keyed){ .table = t, .key = key, .hash = hash, .seen_at = UINT32_MAX };
+    return (struct keyed){ .table = t,
+                           .rows = state_limited(t) ? b : NULL,
+                           .key = key,
+                           .hash = hash,
+                           .seen_at = UINT32_MAX };
+}
+
+/* With limits every row asks the table: each write counts, and a value may expire between rows. */
+static inline void keyed_at(struct keyed *k, uint32_t i) {
+    const struct batch *b = k->rows;
+    uint32_t r = batch_row(b, i);
+    state_at(k->table, b->time ? b->time[r] : TIME_MIN, b->time ? b->wm[r] : TIME_MIN);
+    k->value = NULL;
+    k->seen_at = UINT32_MAX;
 }
 
 static inline bool keyed_same(const struct keyed *k, uint32_t i, uint32_t j) {
@@ -46,6 +60,8 @@ static inline bool keyed_same(const struct keyed *k, uint32_t i, uint32_t j) {
  * next call. */
 static inline void *keyed_edit(struct keyed *k, uint32_t i, bool *created) {
     *created = false;
+    if (k->rows)
+        keyed_at(k, i);
     if (!k->value || !keyed_same(k, i, k->at)) {
         k->value = state_edit(k->table, k->key[i].p, k->key[i].len, k->hash[i], created);
         k->seen_at = UINT32_MAX;
@@ -56,6 +72,8 @@ static inline void *keyed_edit(struct keyed *k, uint32_t i, bool *created) {
 
 /* The same for reading, NULL when the key has none: keeps no copy for an undo. */
 static inline const void *keyed_find(struct keyed *k, uint32_t i) {
+    if (k->rows)
+        keyed_at(k, i);
     if (k->value && keyed_same(k, i, k->at))
         return k->value;
     if (k->seen_at == UINT32_MAX || !keyed_same(k, i, k->seen_at))

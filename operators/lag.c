@@ -184,11 +184,13 @@ static bool lag_text(struct lag_self *s, struct op_ctx *x, const struct batch *b
 }
 /* The rows that could be taken. ~0.3 us a row and the copy of the key's list. */
 static const struct batch *lag_texts(struct lag_self *s, struct op_ctx *x, const struct batch *b,
-                                     const struct keyed *keyed, struct column *cols) {
+                                     struct keyed *keyed, struct column *cols) {
     uint16_t *sel = ARENA_ARRAY(x->arena, uint16_t, b->n);
     uint32_t n = 0;
     for (uint32_t i = 0; i < b->n; i++) {
         uint32_t r = batch_row(b, i);
+        if (keyed->rows)
+            keyed_at(keyed, i);
         if (lag_text(s, x, b, r, &keyed->key[i], keyed->hash[i], cols))
             sel[n++] = (uint16_t)r;
         else
@@ -232,7 +234,7 @@ const struct op_desc op_lag = {
     .state_version = 1,
     .params = lag_params,
     .config_size = sizeof(struct lag_config),
-    .flags = OP_DETERMINISTIC | OP_KEYED | OP_ORDERED | OP_KEEPS,
+    .flags = OP_DETERMINISTIC | OP_KEYED | OP_LIMITS | OP_ORDERED | OP_KEEPS,
     .memory = MEMORY_UNBOUNDED,
     .plan = lag_plan,
     .self_size = sizeof(struct lag_self),

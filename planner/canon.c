@@ -111,6 +111,12 @@ void canon_sign(struct spec *s, int i, struct arena *a, struct sbuf *b) {
         sbuf_adds(b, "{}");
     else
         params_canonical(st->op, st->config, false, b);
+    if (st->state) { /* as one more parameter */
+        b->len--;
+        sbuf_adds(b, b->p[b->len - 1] == '{' ? "\"state\":" : ",\"state\":");
+        params_canonical(&spec_state, st->state, false, b);
+        sbuf_adds(b, "}");
+    }
     st->config_len = (uint32_t)b->len - st->config_off;
     sbuf_add(b, "", 1);
     bool ports = !interchangeable(st);

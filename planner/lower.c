@@ -458,6 +458,16 @@ static bool infer_plan(struct lowering *l, struct spec_stage *st, bool in_time) 
         report_at(l, t, NULL, NULL, text);
         return false;
     }
+    if (t->state && (st->op->flags & OP_LIMITS)) {
+        st->state = t->state;
+        if (t->state->ttl != PARAM_UNSET && !in_time) {
+            json_error(l->es, &l->s->doc, t->state_at, false,
+                       "a ttl needs event time, which the input of '%s' does not carry: parse it "
+                       "and give \"time\"",
+                       t->id);
+            return false;
+        }
+    }
     if (st->op->plan) {
         struct op_plan p = { .config = st->config,
                              .nin = st->nin,

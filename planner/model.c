@@ -461,6 +461,7 @@ struct inst *model_start(struct plan *p, const struct spec *s, int i, struct ins
                             .nby = st->nby,
                             .by = st->nin ? keys[0].field : NULL,
                             .keys = keys,
+                            .limits = st->state ? spec_limits(st->state, &a) : NULL,
                             .nlinks = st->nlinks,
                             .links = links };
     if (d->instance >= p->next_instance)

@@ -251,6 +251,33 @@ static void read_config(struct parser *p, struct spec_task *t, struct jnode *con
     judge_wrong(t);
 }
 
+/* Errors in it leave the rest of the task as it is. */
+static void read_state(struct parser *p, struct spec_task *t) {
+    struct state_config *c = arena_zalloc(p->a, sizeof *c);
+    const struct jnode *n = t->state_at;
+    const struct json_doc *doc = &p->s->doc;
+    if (!(t->op->flags & OP_LIMITS)) {
+        json_error(
+            p->es, doc, n, true,
+            t->op->memory == MEMORY_NONE
+                ? "%s keeps no state"
+                : "%s decides by itself what it forgets; \"state\" is for operators that keep "
+                  "a value for each key",
+            t->op->name);
+        return;
+    }
+    if (params_parse(&spec_state, doc, n, c, p->a, NULL, NULL, p->es) < 0)
+        return;
+    bool limit = c->max_keys != PARAM_UNSET || c->max_bytes != PARAM_UNSET;
+    if (!limit && c->ttl == PARAM_UNSET)
+        json_error(p->es, doc, n, false, "\"state\" needs ttl, max_keys or max_bytes");
+    else if (!limit && get(n, "on_full"))
+        json_error(p->es, doc, get(n, "on_full"), true,
+                   "'on_full' without max_keys or max_bytes means nothing");
+    else
+        t->state = c;
+}
+
 static void read_task(struct parser *p, int i, const struct jnode *n) {
     struct spec *s = p->s;
     struct spec_task *t = &s->tasks[i];
@@ -290,11 +317,14 @@ static void read_task(struct parser *p, int i, const struct jnode *n) {
     t->label = n2 ? n2->s : NULL;
     n2 = member(p, n, &spec_task_keys[TASK_PER_PARTITION], &rc);
     t->per_partition = n2 && n2->b;
+    t->state_at = member(p, n, &spec_task_keys[TASK_STATE], &rc);
     n2 = member(p, n, &spec_task_keys[TASK_TYPE], &rc);
     if (n2)
         read_type(p, t, n2);
     else if (!get(n, "type") && !misspelt(n, spec_task_keys, TASK_TYPE))
         json_error(p->es, &s->doc, n, false, "the task has no \"type\"");
+    if (t->op && t->state_at)
+        read_state(p, t);
     if (t->op)
         read_config(p, t, get(n, "config"));
     else

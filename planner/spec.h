@@ -34,9 +34,17 @@ struct spec_key {
 };
 /* Of a file, of a task, and of an input in object form; each ends with a NULL name. */
 enum { TOP_BRAID, TOP_NAME, TOP_DESCRIPTION, TOP_TENANT, TOP_HISTORY, TOP_TASKS, TOP_STATE_FROM };
-enum { TASK_ID, TASK_TYPE, TASK_CONFIG, TASK_INPUTS, TASK_PER_PARTITION, TASK_LABEL };
+enum { TASK_ID, TASK_TYPE, TASK_CONFIG, TASK_INPUTS, TASK_PER_PARTITION, TASK_STATE, TASK_LABEL };
 enum { INPUT_FROM, INPUT_TO, INPUT_BY, INPUT_GROUPING, INPUT_ORDERED };
 extern const struct spec_key spec_top_keys[], spec_task_keys[], spec_input_keys[];
+
+/* A task's "state": its keys, as the parameters of a config. */
+struct state_config {
+    int64_t ttl, max_keys, max_bytes; /* or PARAM_UNSET */
+    int on_full;
+};
+extern const struct op_desc spec_state;
+const struct state_limits *spec_limits(const struct state_config *c, struct arena *a);
 
 /* What the outside gives. Any callback may be NULL: then its use in a file is an error. */
 struct spec_env {
@@ -75,7 +83,9 @@ struct spec_task {
     void *config;
     int ninputs;
     struct spec_input *inputs;
-    bool per_partition;   /* its memory is one for each partition of its input */
+    bool per_partition;         /* its memory is one for each partition of its input */
+    struct state_config *state; /* NULL: no limits */
+    const struct jnode *state_at;
     struct spread spread; /* of its output */
     int nexchanges;       /* its first stages: three for each exchange */
     int first, nstages; /* its stages are adjacent: first .. first+nstages-1; the last one's output
@@ -102,7 +112,8 @@ struct spec_stage {
     const struct op_desc *op;
     const void *config;
     int task;
-    int parts; /* partitions it runs on */
+    int parts;                        /* partitions it runs on */
+    const struct state_config *state; /* NULL: no limits */
     bool time, bad;
     int nlinks;
     struct stage_in *links;

@@ -1,5 +1,6 @@
 /* The keys of a dataflow file, in the order of docs/spec.md. */
 #include "planner/spec.h"
+#include <string.h>
 
 const char *const history_words[] = { "shared", "own", NULL };
 static const char *const grouping_words[] = { "all", "global", "shuffle", NULL };
@@ -62,6 +63,10 @@ const struct spec_key spec_task_keys[] = {
                              .doc = "When the input has several partitions: each has memory of its "
                                     "own, instead of rows being regrouped so that all of a key "
                                     "meet. Default: false." },
+    [TASK_STATE] = { .name = "state",
+                     .type = J_OBJ,
+                     .doc = "What the task forgets: a time to live and limits of its "
+                            "[state](#state). Part of its signature." },
     [TASK_LABEL] = { .name = "label", .type = J_STR, .doc = "For people." },
     { .name = NULL },
 };
@@ -94,3 +99,51 @@ const struct spec_key spec_input_keys[] = {
                             "partition can bring an earlier one. Default: false, as they come." },
     { .name = NULL },
 };
+
+static const char *const on_full_words[] = { "reject", "evict_oldest", NULL };
+
+static const struct param state_params[] = {
+    { .name = "ttl",
+      .type = PT_DURATION,
+      .flags = PARAM_OPTIONAL,
+      .offset = offsetof(struct state_config, ttl),
+      .min = 1,
+      .max = 3155760000000,
+      .doc = "A key is forgotten when no row of it has been written for so long, in event time. "
+             "Needs an input with event time." },
+    { .name = "max_keys",
+      .type = PT_I64,
+      .flags = PARAM_OPTIONAL,
+      .offset = offsetof(struct state_config, max_keys),
+      .min = 1,
+      .max = 1e12,
+      .doc = "At most so many keys, on each partition." },
+    { .name = "max_bytes",
+      .type = PT_SIZE,
+      .flags = PARAM_OPTIONAL,
+      .offset = offsetof(struct state_config, max_bytes),
+      .min = 1,
+      .max = 1e15,
+      .doc = "At most so many bytes of keys and values, on each partition; what the table itself "
+             "takes is not counted." },
+    { .name = "on_full",
+      .type = PT_ENUM,
+      .offset = offsetof(struct state_config, on_full),
+      .def = "\"reject\"",
+      .words = on_full_words,
+      .doc = "What happens to a row of a new key when the state is full: it becomes a dead letter "
+             "(`state_full`), or the keys that were written least recently are forgotten for it." },
+    { .name = NULL },
+};
+const struct op_desc spec_state = { .name = "state",
+                                    .params = state_params,
+                                    .config_size = sizeof(struct state_config) };
+
+const struct state_limits *spec_limits(const struct state_config *c, struct arena *a) {
+    struct state_limits *l = ARENA_NEW(a, struct state_limits);
+    l->ttl_ms = c->ttl == PARAM_UNSET ? 0 : c->ttl;
+    l->max_keys = c->max_keys == PARAM_UNSET ? 0 : (uint64_t)c->max_keys;
+    l->max_bytes = c->max_bytes == PARAM_UNSET ? 0 : (uint64_t)c->max_bytes;
+    l->evict = strcmp(on_full_words[c->on_full], "evict_oldest") == 0;
+    return l;
+}

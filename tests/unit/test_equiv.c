@@ -146,6 +146,20 @@ static const char *pick_config(struct seq *q, const struct shape *s) {
     return s->config[rnd(q, n)];
 }
 
+/* Keys are few, so the limits are tight and the time to live is short. */
+static const char *pick_state(struct seq *q, const struct shape *s) {
+    static const char *const choices[] = {
+        ",\"state\":{\"ttl\":\"20ms\"}",
+        ",\"state\":{\"ttl\":\"150ms\"}",
+        ",\"state\":{\"max_keys\":2,\"on_full\":\"evict_oldest\"}",
+        ",\"state\":{\"ttl\":\"60ms\",\"max_keys\":2}",
+        ",\"state\":{\"ttl\":\"100ms\",\"max_keys\":3,\"max_bytes\":300,\"on_full\":\"evict_"
+        "oldest\"}",
+    };
+    bool limits = ops_find(s->type)->flags & OP_LIMITS;
+    return limits && rnd(q, 2) ? choices[rnd(q, sizeof choices / sizeof *choices)] : "";
+}
+
 static void add_source(struct seq *q, struct sbuf *o, int i) {
     sbuf_printf(
         o,
@@ -185,8 +199,8 @@ static void make_flow(struct seq *q, struct sbuf *o) {
         const char *p1 = parent[rnd(q, (uint32_t)n)], *p2 = parent[rnd(q, (uint32_t)n)];
         const char *by = s->by ? ",\"by\":[\"k\"]" : "";
         bool two = strcmp(p1, p2) != 0 && (sources == 2 || rnd(q, 3) == 0);
-        sbuf_printf(o, "{\"id\":\"%s\",\"type\":\"%s\",\"config\":%s,\"inputs\":[", id, s->type,
-                    pick_config(q, s));
+        sbuf_printf(o, "{\"id\":\"%s\",\"type\":\"%s\",\"config\":%s%s,\"inputs\":[", id, s->type,
+                    pick_config(q, s), pick_state(q, s));
         const char *const *ports = op_in_ports(ops_find(s->type));
         if (table && ports[1] && strcmp(ports[1], "table") == 0)
             p2 = "tab";
