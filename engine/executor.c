@@ -280,6 +280,7 @@ static void epoch_abort(struct executor *x) {
         exec_rebuild(ex);
     }
     lanes_drop_epoch(&x->lanes);
+    lanes_rouse(&x->lanes); /* what was read comes again, though nothing was appended */
     x->committing = x->dirty = false;
     x->grave_at = x->graves_done;
     struct executor_change *c = x->committing_changes, *next;

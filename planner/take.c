@@ -66,7 +66,8 @@ static const char *obstacle(const struct task_def *to, const struct task_def *fr
 }
 
 static bool remembers(const struct inst *in) {
-    return in->def->op->memory != MEMORY_NONE && !(in->def->op->flags & (OP_SOURCE | OP_SINK));
+    return in->def->op->memory != MEMORY_NONE &&
+           !(in->def->op->flags & (OP_SOURCE | OP_SINK | OP_EXCHANGE));
 }
 
 /* The stage of `old` that does what stage k of `task` does: of the same operator, the same one in
@@ -132,6 +133,8 @@ static void take_task(struct taking *t, const struct state_from *p) {
         if (!remembers(to))
             continue;
         stages++;
+        if (to->state != INST_NEW && to->def->op->flags & OP_INNER)
+            continue; /* such as the time of a source that others read too */
         const struct inst *from = partner(t->f, task, k, t->former, old);
         const char *why = !from        ? "it is of another type"
                           : from == to ? NULL
