@@ -368,8 +368,8 @@ static int mark(struct playing *p, bool whole) {
 /* A failing step is the last: what comes after it would only repeat it. */
 static int play(struct playing *p) {
     const struct flowtest_case *c = p->c;
-    int rc = 0;
     set_clock(p, c->now);
+    int rc = run_begin(p->run);
     for (int i = 0; i < c->nsteps && rc == 0 && !p->r->first; i++) {
         const struct flowtest_step *s = &c->steps[i];
         int64_t now = s->now == TIME_MIN ? p->now : s->now;

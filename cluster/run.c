@@ -385,6 +385,19 @@ static void feed_push(struct run *r, struct feed *f, const struct run_record *v,
     }
 }
 
+int run_begin(struct run *r) {
+    for (int i = 0; i < r->nfeeds && r->rc == 0; i++) {
+        struct feed *f = &r->feeds[i];
+        const struct op_desc *op = task_def(f->task)->op;
+        if (!op->pull || op->rate)
+            continue;
+        while (r->rc == 0 && exec_tick_pull(r->ex, f->task, r->conf.batch_rows) > 0)
+            tick_done(r);
+        feed_end(r, f);
+    }
+    return r->rc;
+}
+
 int run_push(struct run *r, const char *topic, const struct run_record *v, uint32_t n,
              struct err *e) {
     int readers = 0;

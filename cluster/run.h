@@ -77,6 +77,8 @@ struct run_record {
     const char *data;
     uint32_t len;
 };
+/* First: tables in files are read, whole. */
+int run_begin(struct run *r);
 /* Records handed in from now on count as received then. */
 void run_clock(struct run *r, int64_t now_ms);
 /* Records of a topic, to each source that reads it; their rows are out when it returns.
