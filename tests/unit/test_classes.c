@@ -488,12 +488,224 @@ static void test_e3(void **state) {
     run_class(E3, 400);
 }
 
+/* ---- late rows: class E3 against sums made here ---- */
+
+enum { WINDOWS = 400, WINDOW_MS = 100 };
+struct late {
+    struct world w;
+    uint32_t parts;
+    int64_t lateness, clock;
+    int64_t max[PARTS]; /* latest event time of each partition; TIME_MIN: none */
+    int64_t n[KEYS][WINDOWS], sum[KEYS][WINDOWS];
+    uint64_t late;
+};
+
+/* The partition's own watermark before the row decides, whatever the others do. */
+static void late_row(struct late *l, struct sbuf *o, uint32_t part) {
+    uint32_t k = rnd(KEYS), v = rnd(1000), back = rnd(rnd(4) ? 60 : 500);
+    l->clock += rnd(8);
+    int64_t t = l->clock > back ? l->clock - back : 0, wm = TIME_MIN;
+    if (l->max[part] != TIME_MIN)
+        wm = l->max[part] - l->lateness;
+    sbuf_printf(o, "{\"k\":\"k%02u\",\"p\":%u,\"t\":%lld,\"v\":%u}\n", k, part, (long long)(T0 + t),
+                v);
+    l->max[part] = t > l->max[part] ? t : l->max[part];
+    int64_t at = t / WINDOW_MS;
+    assert_in_range(at, 0, WINDOWS - 1);
+    if (wm >= (at + 1) * WINDOW_MS) {
+        l->late++;
+        return;
+    }
+    l->n[k][at]++;
+    l->sum[k][at] += v;
+}
+
+static int64_t number_after(const char *s, const char *name) {
+    const char *p = strstr(s, name);
+    assert_non_null(p);
+    return strtoll(p + strlen(name), NULL, 10);
+}
+
+static void late_compare(struct late *l) {
+    struct sbuf all = { 0 };
+    struct log_topic_info info;
+    struct err e = ERR_INIT;
+    char **v;
+    assert_int_equal(log_topic_info(l->w.log, "out", &info, &e), 0);
+    for (uint32_t p = 0; p < info.conf.partitions; p++)
+        world_read_part(&l->w, "out", p, &all);
+    for (size_t i = 0, n = split(&all, &v); i < n; i++) {
+        int64_t k = number_after(v[i], "\"k\":\"k");
+        int64_t at = (number_after(v[i], "\"window_start\":") - T0) / WINDOW_MS;
+        assert_in_range(k, 0, KEYS - 1);
+        assert_in_range(at, 0, WINDOWS - 1);
+        if (number_after(v[i], "\"n\":") != l->n[k][at] ||
+            number_after(v[i], "\"s\":") != l->sum[k][at])
+            fail_msg("BRAID_SEED=%llu: %u partitions, lateness %lld: %s, but it must be %lld, %lld",
+                     (unsigned long long)seed, l->parts, (long long)l->lateness, v[i],
+                     (long long)l->n[k][at], (long long)l->sum[k][at]);
+        l->n[k][at] = l->sum[k][at] = 0; /* a second one will differ */
+    }
+    free(v);
+    sbuf_free(&all);
+    for (int k = 0; k < KEYS; k++)
+        for (int at = 0; at < WINDOWS; at++)
+            if (l->n[k][at])
+                fail_msg("BRAID_SEED=%llu: %u partitions: no window %d of k%02d",
+                         (unsigned long long)seed, l->parts, at, k);
+}
+
+static void count_late(void *arg, struct task *t) {
+    struct task_stats s;
+    task_stats(t, &s);
+    *(uint64_t *)arg += s.counts.late;
+}
+static void visit_late(void *arg, struct exec *ex) {
+    exec_each(ex, count_late, arg);
+}
+
+static void late_sequence(uint64_t *late) {
+    static struct late l;
+    static const uint32_t parts[] = { 1, 3, 8 }, batches[] = { 1, 37, 1024 };
+    char text[1000];
+    uint64_t counted = 0;
+    memset(&l, 0, sizeof l);
+    l.parts = parts[rnd(3)];
+    l.lateness = rnd(120);
+    for (int p = 0; p < PARTS; p++)
+        l.max[p] = TIME_MIN;
+    world_open_conf(&l.w,
+                    &(struct world_conf){ .lanes = 1 + rnd(3), .batch_rows = batches[rnd(3)] });
+    world_topic_parts(&l.w, "in", l.parts);
+    snprintf(text, sizeof text,
+             "{\"braid\":1,\"name\":\"f\",\"tasks\":[{\"id\":\"a\",\"type\":\"source\",\"config\":{"
+             "\"topic\":\"in\",\"format\":\"json\",\"schema\":{\"k\":\"string\",\"p\":\"i64\","
+             "\"t\":\"i64\",\"v\":\"i64\"},\"time\":{\"field\":\"t\",\"unit\":\"ms\"},"
+             "\"lateness\":\"%lldms\"}},{\"id\":\"w\",\"type\":\"window_aggregate\",\"config\":{"
+             "\"aggregate\":{\"n\":\"count()\",\"s\":\"sum(v)\"},\"every\":\"%dms\"},"
+             "\"inputs\":[{\"from\":\"a\",\"by\":[\"k\"]%s}]},{\"id\":\"o\",\"type\":\"sink\","
+             "\"config\":{\"topic\":\"out\",\"format\":\"json\"},\"inputs\":[\"w\"]}]}",
+             (long long)l.lateness, WINDOW_MS, rnd(2) ? ",\"ordered\":true" : "");
+    world_submit(&l.w, text);
+    for (uint32_t n = 5 + rnd(10); n > 0; n--) {
+        struct sbuf rows[PARTS] = { 0 };
+        for (uint32_t i = 1 + rnd(100); i > 0; i--) {
+            uint32_t p = rnd(l.parts);
+            late_row(&l, &rows[p], p);
+        }
+        for (uint32_t p = 0; p < l.parts; p++) {
+            if (rows[p].len)
+                world_append_to(&l.w, "in", p, sbuf_str(&rows[p]));
+            sbuf_free(&rows[p]);
+        }
+        if (rnd(3) == 0)
+            executor_inject_abort(l.w.x);
+        for (uint32_t i = rnd(4); i > 0; i--)
+            executor_step(l.w.x);
+        if (rnd(8) == 0)
+            world_restart(&l.w);
+    }
+    l.clock += 1000;
+    for (uint32_t p = 0; p < l.parts; p++) { /* fires everything; its own window stays open */
+        char row[128];
+        snprintf(row, sizeof row, "{\"k\":\"k00\",\"p\":0,\"t\":%lld,\"v\":0}\n",
+                 (long long)(T0 + l.clock));
+        world_append_to(&l.w, "in", p, row);
+    }
+    executor_settle(l.w.x);
+    late_compare(&l);
+    executor_visit(l.w.x, visit_late, &counted);
+    assert_int_equal(counted, l.late);
+    *late += l.late;
+    world_close(&l.w);
+}
+
+static void test_late(void **state) {
+    uint64_t late = 0;
+    int n = getenv("BRAID_SEED") ? 1 : test_scale(200);
+    (void)state;
+    for (int i = 0; i < n; i++) {
+        rng = seed = test_seed(4000000 + (uint64_t)i);
+        late_sequence(&late);
+    }
+    print_message("class E3, late rows: %d sequences, %llu rows late\n", n,
+                  (unsigned long long)late);
+    assert_true(getenv("BRAID_SEED") || late > (uint64_t)n);
+}
+
+/* ---- joining an exchange with rows on their way ---- */
+
+static int64_t at_join;
+static void add_position(void *arg, struct exec *ex) {
+    (void)arg;
+    for (int i = 0; i < exec_sources(ex); i++)
+        if (strcmp(task_def(exec_source(ex, i))->op->name, "read") == 0)
+            at_join += task_position(exec_source(ex, i));
+}
+static void note_join(struct world *w, const struct change *ch, struct exec *ex) {
+    (void)ch;
+    (void)ex;
+    at_join = 0;
+    executor_visit(w->x, add_position, NULL);
+}
+
+#define JOIN(NAME, TYPE, CONFIG, MORE)                                                             \
+    "{\"braid\":1,\"name\":\"" NAME "\",\"tasks\":[{\"id\":\"a\",\"type\":\"source\",\"config\":{" \
+    "\"topic\":\"in\",\"format\":\"csv\",\"schema\":{\"t\":\"i64\"},\"time\":{\"field\":\"t\","    \
+    "\"unit\":\"ms\"}}},{\"id\":\"b\",\"type\":\"" TYPE "\",\"config\":" CONFIG ",\"inputs\":[{"   \
+    "\"from\":\"a\"" MORE "}]},{\"id\":\"o\",\"type\":\"sink\",\"config\":{\"topic\":\"" NAME      \
+    "\",\"format\":\"json\"},\"inputs\":[\"b\"]}]}"
+
+/* Two dataflows that read one exchange in two ways. The second one sees the rows from its cut on,
+ * neither those of before that are still on their way, nor fewer. */
+static void test_join(void **state) {
+    enum { ROWS = 300 };
+    (void)state;
+    for (int i = test_scale(60); i > 0; i--) {
+        struct world w;
+        struct sbuf out = { 0 };
+        int64_t n = 0;
+        rng = seed = test_seed(5000000 + (uint64_t)i);
+        world_open_conf(&w, &(struct world_conf){ .lanes = 2, .batch_rows = 16 });
+        world_topic_parts(&w, "in", 3);
+        w.at_cut = note_join;
+        world_submit(&w, JOIN("x", "distinct_count", "{\"fields\":[\"t\"]}", ",\"ordered\":true"));
+        for (int half = 0; half < 2; half++) {
+            for (uint32_t p = 0; p < 3; p++) {
+                struct sbuf rows = { 0 };
+                for (int k = 0; k < ROWS / 2; k++)
+                    sbuf_printf(&rows, "%lld\n", (long long)T0 + half * 1000 + k);
+                world_append_to(&w, "in", p, sbuf_str(&rows));
+                sbuf_free(&rows);
+            }
+            if (half)
+                break;
+            for (uint32_t k = rnd(10); k > 0; k--)
+                executor_step(w.x);
+            if (rnd(2))
+                executor_inject_abort(w.x);
+            world_submit(&w, JOIN("y", "window_aggregate",
+                                  "{\"aggregate\":{\"n\":\"count()\"},\"every\":\"1s\"}", ""));
+        }
+        for (uint32_t p = 0; p < 3; p++)
+            world_append_to(&w, "in", p, "1700000005000\n");
+        executor_settle(w.x);
+        world_read(&w, "y", &out);
+        for (const char *s = sbuf_str(&out); (s = strstr(s, "\"n\":")); s++)
+            n += strtoll(s + 4, NULL, 10);
+        if (n != 3 * ROWS - at_join)
+            fail_msg("BRAID_SEED=%llu: %lld rows of %d came, the cut was at %lld",
+                     (unsigned long long)seed, (long long)n, 3 * ROWS, (long long)at_join);
+        sbuf_free(&out);
+        world_close(&w);
+    }
+}
+
 int main(void) {
     operators_init();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_e1),
-        cmocka_unit_test(test_e2),
-        cmocka_unit_test(test_e3),
+        cmocka_unit_test(test_e1),   cmocka_unit_test(test_e2),   cmocka_unit_test(test_e3),
+        cmocka_unit_test(test_late), cmocka_unit_test(test_join),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
