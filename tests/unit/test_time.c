@@ -59,16 +59,16 @@ static void pass(struct world *w, int64_t ms) {
 }
 
 /* What the windows have put out: "second:rows " of each, in order of the seconds. */
-static const char *windows(struct world *w) {
+static const char *windows_of(struct world *w, const char *topic) {
     static char text[1024];
     static struct sbuf o;
     struct log_topic_info info;
     int count[64] = { 0 }, fired[64] = { 0 };
     struct err e = ERR_INIT;
     o.len = 0;
-    assert_int_equal(log_topic_info(w->log, "o", &info, &e), 0);
+    assert_int_equal(log_topic_info(w->log, topic, &info, &e), 0);
     for (uint32_t p = 0; p < info.conf.partitions; p++)
-        world_read_part(w, "o", p, &o);
+        world_read_part(w, topic, p, &o);
     text[0] = '\0';
     for (const char *s = sbuf_str(&o); (s = strstr(s, "\"window_start\":")); s++) {
         long long start = strtoll(s + strlen("\"window_start\":"), NULL, 10);
@@ -84,6 +84,10 @@ static const char *windows(struct world *w) {
         if (fired[i])
             n += (size_t)snprintf(text + n, sizeof text - n, "%d:%d ", i, count[i]);
     return text;
+}
+
+static const char *windows(struct world *w) {
+    return windows_of(w, "o");
 }
 
 struct totals {
@@ -287,6 +291,27 @@ static void test_empty_partition_ordered(void **state) {
     world_close(&w);
 }
 
+/* Who joins an exchange later hears of the partitions that are idle already. */
+static void test_join_on_silence(void **state) {
+    struct world w;
+    (void)state;
+    for (int abort = 0; abort < 2; abort++) {
+        open_wide(&w, wide_ordered);
+        PUT(&w, "wide", 0, "k0", 100, 1500);
+        pass(&w, 10000);
+        if (abort)
+            executor_inject_abort(w.x);
+        world_submit(&w, "{\"braid\":1,\"name\":\"g\",\"tasks\":[" SOURCE("a", "wide", IDLE)
+                             COUNT("\"a\"") "{\"id\":\"o\",\"type\":\"sink\",\"config\":{\"topic\":"
+                                            "\"p\",\"format\":\"json\"},\"inputs\":[\"w\"]}]}");
+        PUT(&w, "wide", 0, "k0", 2500, 3500);
+        assert_string_equal(windows_of(&w, "p"), "2:1 ");
+        PUT(&w, "wide", 1, "k0", 2900, 3900);
+        assert_int_equal(totals(&w, "window_aggregate").c.late, 1); /* the other still waits */
+        world_close(&w);
+    }
+}
+
 /* A partition that lags hours behind holds the others back and loses nothing. */
 static void test_lagging_partition(void **state) {
     struct world w;
@@ -312,7 +337,7 @@ static void silences(const char *flow, const char *topic, uint32_t parts, uint64
                      bool aborts, struct sbuf *out, uint64_t *late) {
     struct world w;
     uint64_t rng = seed;
-    int64_t t = 0;
+    int64_t t = 1000;
     world_open_conf(&w, &(struct world_conf){ .lanes = 1 + (uint32_t)(seed % 2) });
     if (topic)
         world_topic_parts(&w, topic, parts);
@@ -334,6 +359,14 @@ static void silences(const char *flow, const char *topic, uint32_t parts, uint64
         if (aborts)
             executor_inject_abort(w.x);
         w.idle_ns += (int64_t)(test_random(&rng) % 8000) * MS;
+        if (test_random(&rng) % 2) { /* more rows in the epoch of the decisions */
+            char row[64];
+            uint32_t p = (uint32_t)(test_random(&rng) % parts);
+            executor_step(w.x);
+            snprintf(row, sizeof row, "{\"k\":\"k0\",\"t\":%lld}\n",
+                     (long long)(T0 + t - (int64_t)(test_random(&rng) % 900)));
+            world_append_to(&w, topic ? topic : p ? "b" : "a", topic ? p : 0, row);
+        }
         executor_settle(w.x);
     }
     t += 20000;
@@ -606,6 +639,7 @@ int main(void) {
         cmocka_unit_test(test_graft_on_silence),
         cmocka_unit_test(test_empty_partition),
         cmocka_unit_test(test_empty_partition_ordered),
+        cmocka_unit_test(test_join_on_silence),
         cmocka_unit_test(test_lagging_partition),
         cmocka_unit_test(test_silence_and_aborts),
         cmocka_unit_test(test_edges),
