@@ -331,6 +331,32 @@ static void test_lagging_partition(void **state) {
 
 /* ---- silence and aborts ---- */
 
+/* A row in the epoch of the decision finds its partition idle in the redo, too, though it is there
+ * from the start now. */
+static void test_silence_again(void **state) {
+    struct world w;
+    (void)state;
+    for (int abort = 0; abort < 2; abort++) {
+        open_wide(&w, wide_idle);
+        for (uint32_t p = 0; p < 3; p++)
+            PUT(&w, "wide", p, "k0", 100);
+        pass(&w, 5000);
+        PUT(&w, "wide", 0, "k0", 3600);
+        assert_string_equal(windows(&w), "");
+        if (abort)
+            executor_inject_abort(w.x);
+        w.idle_ns += 6000 * MS;
+        executor_step(w.x); /* partitions 1 and 2 are idle */
+        PUT(&w, "wide", 1, "k0", 900, 3700);
+        assert_int_equal(totals(&w, "window_aggregate").c.late, 1);
+        assert_string_equal(windows(&w), "0:3 ");
+        struct executor_health h;
+        executor_health(w.x, &h);
+        assert_int_equal(h.aborts, abort);
+        world_close(&w);
+    }
+}
+
 /* The same rows and silences, once with an abort in each epoch and once without any: what comes out
  * is the same, late rows too. The clock stands while an epoch is done again. */
 static void silences(const char *flow, const char *topic, uint32_t parts, uint64_t seed,
@@ -641,6 +667,7 @@ int main(void) {
         cmocka_unit_test(test_empty_partition_ordered),
         cmocka_unit_test(test_join_on_silence),
         cmocka_unit_test(test_lagging_partition),
+        cmocka_unit_test(test_silence_again),
         cmocka_unit_test(test_silence_and_aborts),
         cmocka_unit_test(test_edges),
         cmocka_unit_test(test_future),
