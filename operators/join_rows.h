@@ -10,8 +10,8 @@
  *
  * Tables: 0, key (side, arrival number), a waiting row: time, flags, group key, row_pack. 1, key
  * "", struct join_meta. Groups, lists and events are derived from table 0. One thread.
- * Memory: ~120 bytes and its values for each waiting row. Cost: ~0.2 us to take a row in, ~0.2 us
- * for a row that comes out. */
+ * Memory: ~220 bytes and its values for each waiting row. Cost with 1,000 keys: 0.4 (as-of) to 0.55
+ * us (interval) for a row that comes in, with the one it makes. */
 #ifndef BRAID_OPERATORS_JOIN_ROWS_H
 #define BRAID_OPERATORS_JOIN_ROWS_H
 #include "engine/json.h"

@@ -101,6 +101,22 @@ static void table_rows(struct lookup_self *s, struct op_ctx *x, const struct bat
     }
 }
 
+/* Rows of both inputs alternate: a run is often a few rows of a large batch, whose columns are not
+ * worth as much memory again. */
+static const struct batch *dense(struct op_ctx *x, const struct batch *b) {
+    if (2 * b->n >= b->rows)
+        return b;
+    const struct schema *s = b->schema;
+    uint16_t *row = ARENA_ARRAY(x->arena, uint16_t, b->n);
+    struct column *cols;
+    for (uint32_t i = 0; i < b->n; i++)
+        row[i] = (uint16_t)batch_row(b, i);
+    struct batch *out = batch_make(x->arena, b, s, row, b->n, false, &cols);
+    for (int i = 0; i < s->n; i++)
+        cols[i] = column_gather(x->arena, &b->cols[i], &s->f[i], row, b->n);
+    return out;
+}
+
 static void stream_rows(struct lookup_self *s, struct op_ctx *x, const struct batch *b,
                         const struct span *key, const uint64_t *hash) {
     const struct schema *left = x->in[0], *right = x->in[1];
@@ -142,7 +158,7 @@ static void lookup_process(void *self, struct op_ctx *x, int port, const struct 
     if (port == 1)
         table_rows(s, x, b, key, hash);
     else
-        stream_rows(s, x, b, key, hash);
+        stream_rows(s, x, dense(x, b), key, hash);
 }
 
 static void lookup_watermark(void *self, struct op_ctx *x, int64_t wm) {
