@@ -336,7 +336,7 @@ void join_rebuild(void *self, struct op_ctx *x) {
         for (uint64_t it = 0; state_next(s->rows, &it, &key, &klen, &value, &vlen);) {
             struct row_head h;
             struct join_row r;
-            int side = *(const char *)key;
+            int side = *(const unsigned char *)key;
             memcpy(&h, value, sizeof h);
             memcpy(&r.seq, (const char *)key + 1, sizeof r.seq);
             r.time = h.time;
