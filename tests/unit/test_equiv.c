@@ -136,8 +136,60 @@ static const struct shape shapes[] = {
       { "{\"type\":\"left\"}", "{\"version\":\"newest\"}", "{\"max_rows\":3}" },
       true,
       true },
+    { "union", { "{}", "{\"fields\":\"common\"}" }, false, false },
+    { "split",
+      { "{\"ports\":{\"a\":\"x > 50\",\"b\":\"y > 30\"},\"default\":\"c\"}",
+        "{\"ports\":{\"a\":\"x > y\",\"b\":\"x > 20\",\"c\":\"k = 'k2'\"},\"to\":\"all\"}" },
+      false,
+      false },
+    { "route",
+      { "{\"field\":\"k\",\"ports\":[\"k0\",\"k1\"],\"default\":\"k2\"}",
+        "{\"field\":\"k\",\"ports\":[\"k0\",\"k1\",\"k2\"]}" },
+      false,
+      false },
+    { "sample",
+      { "{\"rate\":0.6,\"fields\":[\"k\",\"x\"]}", "{\"rate\":0.7,\"seed\":5}" },
+      false,
+      false },
+    { "dedup",
+      { "{\"within\":\"60ms\"}", "{\"rows\":3}",
+        "{\"within\":\"90ms\",\"rows\":12,\"fields\":[\"t\"]}" },
+      true,
+      false },
+    { "lag", { "{\"fields\":[\"x\"]}", "{\"fields\":[\"k\",\"y\"],\"rows\":3}" }, true, true },
+    { "top",
+      { "{\"value\":\"x\",\"k\":3}", "{\"value\":\"x - y\",\"k\":2,\"every\":\"100ms\"}",
+        "{\"value\":\"y\",\"k\":1,\"order\":\"least\",\"every\":\"50ms\",\"size\":\"150ms\"}" },
+      true,
+      true },
+    { "distinct_count",
+      { "{\"fields\":[\"x\"],\"method\":\"hll\",\"k\":5}",
+        "{\"fields\":[\"x\",\"k\"],\"method\":\"hll\",\"k\":4,\"every\":\"80ms\",\"size\":"
+        "\"200ms\"}" },
+      true,
+      true },
+    { "second_moment",
+      { "{\"fields\":[\"k\"],\"width\":16,\"depth\":3}",
+        "{\"fields\":[\"x\"],\"method\":\"slots\",\"slots\":4}",
+        "{\"fields\":[\"k\"],\"width\":16,\"depth\":2,\"every\":\"60ms\",\"lateness\":\"20ms\"}" },
+      false,
+      true },
+    { "quantile",
+      { "{\"fields\":[\"x\"],\"k\":16,\"quantiles\":{\"m\":0.5}}",
+        "{\"fields\":[\"x\",\"y\"],\"k\":16,\"every\":\"40ms\",\"size\":\"400ms\"}" },
+      true,
+      true },
 };
 enum { NSHAPES = sizeof shapes / sizeof *shapes };
+
+/* The streams that task `id` makes, as inputs name them. Returns how many. */
+static uint32_t streams_of(const struct shape *s, const char *id, char out[3][16]) {
+    static const char *const ports[2][3] = { { "a", "b", "c" }, { "k0", "k1", "k2" } };
+    bool split = strcmp(s->type, "split") == 0, route = strcmp(s->type, "route") == 0;
+    for (int i = 0; i < 3; i++)
+        snprintf(out[i], sizeof out[0], split || route ? "%.8s.%s" : "%.8s", id, ports[route][i]);
+    return split || route ? 3 : 1;
+}
 
 static const char *pick_config(struct seq *q, const struct shape *s) {
     uint32_t n = 0;
@@ -198,6 +250,7 @@ static void make_flow(struct seq *q, struct sbuf *o) {
         snprintf(id, sizeof id, "t%d", i);
         const char *p1 = parent[rnd(q, (uint32_t)n)], *p2 = parent[rnd(q, (uint32_t)n)];
         const char *by = s->by ? ",\"by\":[\"k\"]" : "";
+        bool named = strcmp(s->type, "union") == 0;
         bool two = strcmp(p1, p2) != 0 && (sources == 2 || rnd(q, 3) == 0);
         sbuf_printf(o, "{\"id\":\"%s\",\"type\":\"%s\",\"config\":%s%s,\"inputs\":[", id, s->type,
                     pick_config(q, s), pick_state(q, s));
@@ -208,18 +261,21 @@ static void make_flow(struct seq *q, struct sbuf *o) {
             sbuf_printf(o, "{\"from\":\"%s\",\"to\":\"%s\"%s},{\"from\":\"%s\",\"to\":\"%s\"%s}",
                         p1, ports[0], by, p2, ports[1], by);
         else
-            sbuf_printf(o, "{\"from\":\"%s\"%s}", p1, by);
+            sbuf_printf(o, "{\"from\":\"%s\"%s%s}", p1, by, named ? ",\"to\":\"one\"" : "");
         if (two && !ports[1])
-            sbuf_printf(o, ",{\"from\":\"%s\"%s}", p2, by);
+            sbuf_printf(o, ",{\"from\":\"%s\"%s%s}", p2, by, named ? ",\"to\":\"two\"" : "");
         sbuf_adds(o, "]},");
+        char out[3][16];
+        uint32_t outs = streams_of(s, id, out);
         if (s->leaf || rnd(q, 3) == 0 || i == tasks - 1)
             sbuf_printf(o,
                         "{\"id\":\"out%d\",\"type\":\"sink\",\"config\":{\"topic\":\"f%d-out%d\","
                         "\"format\":\"%s\"},\"inputs\":[\"%s\"]},",
-                        sinks, serial, sinks, rnd(q, 2) ? "json" : "csv", id),
+                        sinks, serial, sinks, rnd(q, 2) ? "json" : "csv", out[rnd(q, outs)]),
                 sinks++;
-        if (!s->leaf && n < 16)
-            snprintf(parent[n++], sizeof parent[0], "%s", id);
+        for (uint32_t k = 0; k < outs; k++)
+            if (!s->leaf && n < 16)
+                memcpy(parent[n++], out[k], sizeof out[k]);
     }
     o->len--; /* the last comma */
     sbuf_adds(o, "]}");
