@@ -150,6 +150,19 @@ static void lower_exchange(struct lowering *l, struct spec_task *t, struct spec_
     t->nexchanges += 2 + in->readers;
 }
 
+/* A face may keep a value for each key in one form and windows in another. */
+static void check_limits(struct lowering *l, struct spec_task *t) {
+    for (int k = 0; k < t->nstages; k++)
+        if (!t->state || (l->s->stages[t->first + k].op->flags & OP_LIMITS))
+            return;
+    if (t->bad)
+        return;
+    json_error(l->es, &l->s->doc, t->state_at, true,
+               "windows decide by themselves what they forget; \"state\" is for %s without them",
+               t->op->name);
+    t->bad = true;
+}
+
 static void lower_task(struct lowering *l, int i) {
     struct spec *s = l->s;
     struct spec_task *t = &s->tasks[i];
@@ -181,6 +194,7 @@ static void lower_task(struct lowering *l, int i) {
     t->op->lower(&ol);
     assert(l->errors || t->nstages > 0);
     t->bad = l->errors > 0;
+    check_limits(l, t);
 }
 
 /* ---- links ---- */

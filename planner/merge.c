@@ -52,8 +52,8 @@ static bool same_text(const char *a, const char *b) {
     return a && b ? strcmp(a, b) == 0 : a == b;
 }
 
-/* A time stage remembers only the watermark. To a dataflow that never looks at it, it is a stage
- * without memory. */
+/* A time stage remembers only the watermark. To a dataflow that never looks at it (for windows, or
+ * for what is forgotten after a time), it is a stage without memory. */
 static bool forgetful(const struct merging *m, const struct op_desc *op) {
     return op->memory == MEMORY_NONE ||
            (m->timeless && (op->flags & OP_INNER) && (op->flags & OP_SETS_TIME));
@@ -63,7 +63,8 @@ static bool spec_timeless(const struct spec *s) {
     int sources = 0;
     for (int i = 0; i < s->nstages; i++) {
         sources += (s->stages[i].op->flags & OP_SOURCE) != 0;
-        if (s->stages[i].op->flags & OP_TIMERS)
+        if (s->stages[i].op->flags & OP_TIMERS ||
+            (s->stages[i].state && s->stages[i].state->ttl != PARAM_UNSET))
             return false;
     }
     return sources == 1;

@@ -199,7 +199,7 @@ static const char *pick_config(struct seq *q, const struct shape *s) {
 }
 
 /* Keys are few, so the limits are tight and the time to live is short. */
-static const char *pick_state(struct seq *q, const struct shape *s) {
+static const char *pick_state(struct seq *q, const struct shape *s, const char *config) {
     static const char *const choices[] = {
         ",\"state\":{\"ttl\":\"20ms\"}",
         ",\"state\":{\"ttl\":\"150ms\"}",
@@ -208,7 +208,7 @@ static const char *pick_state(struct seq *q, const struct shape *s) {
         ",\"state\":{\"ttl\":\"100ms\",\"max_keys\":3,\"max_bytes\":300,\"on_full\":\"evict_"
         "oldest\"}",
     };
-    bool limits = ops_find(s->type)->flags & OP_LIMITS;
+    bool limits = ops_find(s->type)->flags & OP_LIMITS && !strstr(config, "\"every\"");
     return limits && rnd(q, 2) ? choices[rnd(q, sizeof choices / sizeof *choices)] : "";
 }
 
@@ -252,8 +252,9 @@ static void make_flow(struct seq *q, struct sbuf *o) {
         const char *by = s->by ? ",\"by\":[\"k\"]" : "";
         bool named = strcmp(s->type, "union") == 0;
         bool two = strcmp(p1, p2) != 0 && (sources == 2 || rnd(q, 3) == 0);
+        const char *config = pick_config(q, s);
         sbuf_printf(o, "{\"id\":\"%s\",\"type\":\"%s\",\"config\":%s%s,\"inputs\":[", id, s->type,
-                    pick_config(q, s), pick_state(q, s));
+                    config, pick_state(q, s, config));
         const char *const *ports = op_in_ports(ops_find(s->type));
         if (table && ports[1] && strcmp(ports[1], "table") == 0)
             p2 = "tab";
