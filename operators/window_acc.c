@@ -319,23 +319,36 @@ void accs_merge(const struct accs *s, struct acc_total *t, const void *record, s
     }
 }
 
-static bool slide_extreme(const struct acc *c, struct acc_total *t, const char *at, uint64_t n,
-                          bool take) {
-    if (!n)
-        return true;
-    if (!take) {
-        merge_extreme(c, t, at, false);
-        return true;
+bool accs_picked(const struct accs *s, int i, const void *record, struct acc_pick *p) {
+    const struct acc *c = &s->acc[i];
+    const char *at = (const char *)record + c->offset;
+    if (c->kind >= ACC_FIRST) {
+        *p = *(const struct acc_pick *)at;
+        return p->has;
     }
-    return c->type == TYPE_I64 ? *(const int64_t *)at != t->i64 : *(const double *)at != t->f64;
+    if ((c->kind != ACC_MIN && c->kind != ACC_MAX) ||
+        !*(const uint64_t *)((const char *)record + c->count))
+        return false;
+    *p = (struct acc_pick){ .has = 1, .by = *(const uint64_t *)at };
+    return true;
 }
-/* What goes is lost unless it is not what was picked: picks of disjoint slices differ in time. */
-static bool slide_pick(const struct accs *s, const struct acc *c, struct acc_total *t,
-                       const struct acc_pick *p, bool take) {
-    if (!take)
-        join_pick(s, c, &t->pick, p);
-    return !take || !p->has || p->time != t->pick.time;
+bool accs_beats(const struct accs *s, int i, const struct acc_pick *later,
+                const struct acc_pick *earlier) {
+    const struct acc *c = &s->acc[i];
+    if (c->kind >= ACC_FIRST)
+        return picks(c->kind, by_type(s, c), later, earlier);
+    int d = compare_bits(c->type, later->by, earlier->by);
+    return c->kind == ACC_MIN ? d <= 0 : d >= 0;
 }
+void accs_pick(const struct accs *s, int i, struct acc_total *t, const struct acc_pick *p) {
+    if (s->acc[i].kind >= ACC_FIRST)
+        t->pick = *p;
+    else if (s->acc[i].type == TYPE_I64)
+        t->i64 = (int64_t)p->by;
+    else
+        memcpy(&t->f64, &p->by, sizeof t->f64);
+}
+
 bool accs_slide(const struct accs *s, struct acc_total *t, const void *record, bool take) {
     if (*(const uint64_t *)record)
         return false;
@@ -359,15 +372,8 @@ bool accs_slide(const struct accs *s, struct acc_total *t, const void *record, b
             fits = take ? xsum_unmerge(&t[i].small, (const struct xsum *)at)
                         : xsum_merge(&t[i].small, (const struct xsum *)at);
             break;
-        case ACC_FIRST:
-        case ACC_LAST:
-        case ACC_MIN_BY:
-        case ACC_MAX_BY:
-            fits = slide_pick(s, c, &t[i], (const struct acc_pick *)at, take);
+        default: /* see accs_picked */
             break;
-        default:
-            fits = slide_extreme(c, &t[i], at, *(const uint64_t *)((const char *)record + c->count),
-                                 take);
         }
         if (!fits)
             return false;

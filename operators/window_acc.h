@@ -93,9 +93,17 @@ void accs_add_large(const struct accs *s, uint64_t full, const struct column *ar
  * hold both; those of `to` are then as before, and marked as gone on in a large one: the caller
  * adds the small and the large sum of `from` to it. */
 uint64_t accs_join(const struct accs *s, void *to, const void *from);
-/* As accs_merge, or with `take` the reverse. False when that cannot be done in small sums, or when
- * what is taken may have been the smallest or largest: the totals are then void. */
+/* As accs_merge, or with `take` the reverse, but for accumulators that pick a value (accs_picked).
+ * False when that cannot be done in small sums: the totals are then void. */
 bool accs_slide(const struct accs *s, struct acc_total *t, const void *record, bool take);
+/* Accumulators that pick one of the values (least, greatest, first, ...): what i has picked in this
+ * record. False: nothing, or it is none of these. */
+bool accs_picked(const struct accs *s, int i, const void *record, struct acc_pick *p);
+/* Whether `later`, of a later slice, makes `earlier` needless. */
+bool accs_beats(const struct accs *s, int i, const struct acc_pick *later,
+                const struct acc_pick *earlier);
+/* Makes `p` the total. */
+void accs_pick(const struct accs *s, int i, struct acc_total *t, const struct acc_pick *p);
 /* Result i into row `row` of a column of its type. False: null; *arose: it arose here. */
 bool accs_result(const struct accs *s, int i, const struct acc_total *t, void *column, uint32_t row,
                  bool *arose);

@@ -5,9 +5,9 @@
  * hold it. Sums are exact (xsum.h), so the sum of slices is the sum of rows, byte for byte.
  *
  * Where windows overlap, the totals of each group slide along: a slice is added when a window first
- * holds it and taken away when no window will any more, which exact sums allow; what cannot be
- * taken away (the smallest value, a row late for some windows only) has its group added up anew. So
- * the cost does not depend on how many windows hold a row. Totals are derived, not state.
+ * holds it and taken away when no window will any more (window_run.h). A row late for some windows
+ * only has its group added up anew. So the cost does not depend on how many windows hold a row.
+ * Totals are derived, not state.
  *
  * Tables: 0, key (slice start, group key), the accumulators of window_acc.h. 1, key (the same,
  * number of the accumulator), a large sum that outgrew its small form. 2, key "fired", the end of
@@ -20,6 +20,7 @@
 #include "operators/keyed.h"
 #include "operators/window_index.h"
 #include "operators/window_out.h"
+#include "operators/window_run.h"
 #include <stdlib.h>
 
 enum {
@@ -89,11 +90,6 @@ static const struct param window_params[] = {
     { .name = NULL },
 };
 
-/* Of one group, over the open slices that start before run_end. */
-struct window_run {
-    uint32_t slices; /* that hold the group; 0: its totals are zero */
-    bool stale;      /* to be added up anew */
-};
 struct window_self {
     int64_t every, size, width, lateness, early_every, early_rows;
     int late, rows; /* rows: accumulator of the rows, for early_rows */
@@ -104,10 +100,8 @@ struct window_self {
     int64_t fired;    /* end of the last window that may have fired; TIME_MIN: none */
     int64_t early_at; /* when the next early results are due; TIME_MIN: no watermark is known */
     bool slides;      /* totals slide along */
-    int64_t run_end;
-    struct window_run *run;   /* by id of the group */
-    struct acc_total *totals; /* accs.n for each */
-    uint32_t cap_run;
+    int64_t run_end;  /* `runs` are over the open slices that start before this */
+    struct window_runs runs;
     struct column *arg;
     char *key; /* scratch of firing: a table key */
     struct arena arena;
@@ -200,11 +194,7 @@ static void window_rebuild(void *self, struct op_ctx *x) {
     s->fired = get_mark(s, mark_key);
     s->early_at = get_mark(s, early_key);
     s->run_end = TIME_MIN;
-    free(s->run);
-    free(s->totals);
-    s->run = NULL;
-    s->totals = NULL;
-    s->cap_run = 0;
+    window_runs_free(&s->runs);
 }
 
 static int window_open(void *self, struct op_ctx *x, struct err *e) {
@@ -224,6 +214,7 @@ static int window_open(void *self, struct op_ctx *x, struct err *e) {
         return ERR_INPUT;
     if (s->early_rows && (s->rows = accs_rows(&s->accs)) < 0)
         return err_set(e, ERR_INPUT, "too many aggregates for early results by rows");
+    s->runs.accs = &s->accs;
     s->arg = ARENA_ARRAY(&s->arena, struct column, s->accs.nargs + 1);
     s->key = arena_alloc(&s->arena, SLICE_KEY + WINDOW_KEY_MAX + 1);
     s->slices = op_state(x, 0, s->accs.record);
@@ -236,8 +227,8 @@ static void window_close(void *self) {
     struct window_self *s = self;
     window_index_free(&s->index);
     window_index_free(&s->fresh);
-    free(s->run);
-    free(s->totals);
+    if (s->runs.accs)
+        window_runs_free(&s->runs);
     arena_free(&s->arena);
 }
 
@@ -314,25 +305,10 @@ static struct entry *find_entries(struct window_self *s, struct op_ctx *x, const
     return v;
 }
 
-static struct acc_total *totals_of(const struct window_self *s, uint32_t id) {
-    return s->totals + (size_t)id * (size_t)s->accs.n;
-}
-static void run_room(struct window_self *s) {
-    size_t n = s->index.cap_keys, old = s->cap_run, each = sizeof *s->totals * (size_t)s->accs.n;
-    if (n <= old)
-        return;
-    s->run = realloc(s->run, n * sizeof *s->run);
-    s->totals = realloc(s->totals, n * each);
-    if (!s->run || !s->totals)
-        abort();
-    memset(s->run + old, 0, (n - old) * sizeof *s->run);
-    memset((char *)s->totals + old * each, 0, (n - old) * each);
-    s->cap_run = (uint32_t)n;
-}
 /* The totals of a group lack a row: it is late for the windows that have fired. */
 static void run_stale(struct window_self *s, struct span key, uint64_t hash) {
-    run_room(s);
-    s->run[window_index_find(&s->index, key, hash)].stale = true;
+    window_runs_room(&s->runs, s->index.cap_keys);
+    s->runs.run[window_index_find(&s->index, key, hash)].stale = true;
 }
 
 static void refuse(struct op_ctx *x, struct window_late *late, uint32_t row, int kind) {
@@ -456,54 +432,29 @@ static uint32_t add_up(struct firing *f, uint32_t lo, uint32_t hi, uint32_t id,
 /* Adds the slices from run_end on that start before `end`. */
 static void run_advance(struct window_self *s, int64_t end) {
     uint32_t hi = window_index_lower(&s->index, end);
-    run_room(s);
+    window_runs_room(&s->runs, s->index.cap_keys);
     for (uint32_t i = window_index_lower(&s->index, s->run_end); i < hi; i++) {
         const struct window_slice *sl = &s->index.slice[i];
         for (uint32_t w = 0; w < sl->words; w++)
             for (uint64_t b = sl->bits[w]; b; b &= b - 1) {
                 uint32_t id = 64 * w + (uint32_t)__builtin_ctzll(b);
-                struct window_run *r = &s->run[id];
-                r->slices++;
-                r->stale = r->stale || !accs_slide(&s->accs, totals_of(s, id),
-                                                   record_of(s, sl, &s->index.key[id]), false);
+                window_runs_add(&s->runs, id, sl->start, record_of(s, sl, &s->index.key[id]));
             }
     }
     s->run_end = end;
 }
-static void run_reset(struct window_self *s, uint32_t id) {
-    s->run[id] = (struct window_run){ 0 };
-    memset(totals_of(s, id), 0, sizeof *s->totals * (size_t)s->accs.n);
-}
-/* A slice that holds the group goes. */
-static void run_take(struct window_self *s, uint32_t id, int64_t start, const void *record) {
-    if (start >= s->run_end || id >= s->cap_run)
-        return;
-    struct window_run *r = &s->run[id];
-    if (r->stale)
-        return;
-    if (!--r->slices)
-        run_reset(s, id);
-    else
-        r->stale = !accs_slide(&s->accs, totals_of(s, id), record, true);
-}
-/* The totals of a group into `t`; false: it has no rows. Sums that need the large form stay stale.
- */
+/* The totals of a group over the slices 0..hi-1 into `t`; false: it has no rows. Sums that need the
+ * large form stay stale. */
 static bool run_totals(struct firing *f, uint32_t hi, uint32_t id, struct acc_total *t) {
     struct window_self *s = f->s;
-    struct window_run *r = &s->run[id];
-    size_t bytes = sizeof *t * (size_t)s->accs.n;
-    if (!r->stale) {
-        memcpy(t, totals_of(s, id), r->slices ? bytes : 0);
-        return r->slices;
-    }
-    uint32_t n = add_up(f, 0, hi, id, t);
-    run_reset(s, id);
-    r->slices = n;
-    for (int i = 0; i < s->accs.n; i++)
-        r->stale |= t[i].big != NULL;
-    if (n && !r->stale)
-        memcpy(totals_of(s, id), t, bytes);
-    return n;
+    if (!s->runs.run[id].stale)
+        return window_runs_total(&s->runs, id, t);
+    window_runs_reset(&s->runs, id);
+    for (uint32_t i = 0; i < hi; i++)
+        if (window_slice_has(&s->index.slice[i], id))
+            window_runs_add(&s->runs, id, s->index.slice[i].start,
+                            record_of(s, &s->index.slice[i], &s->index.key[id]));
+    return s->runs.run[id].stale ? add_up(f, 0, hi, id, t) : window_runs_total(&s->runs, id, t);
 }
 
 /* One group of the window [end - size, end) over the slices 0..hi-1; nothing if it has no rows. */
@@ -543,8 +494,8 @@ static void drop_slice(struct window_self *s) {
             uint32_t klen = SLICE_KEY + s->index.key[id].len;
             const void *record = record_of(s, sl, &s->index.key[id]);
             uint64_t full = *(const uint64_t *)record;
-            if (s->slides)
-                run_take(s, id, sl->start, record);
+            if (s->slides && sl->start < s->run_end && id < s->runs.cap)
+                window_runs_take(&s->runs, id, sl->start, record);
             state_drop(s->slices, s->key, klen, state_hash(s->key, klen));
             for (; full; full &= full - 1) {
                 s->key[klen] = (char)__builtin_ctzll(full);
