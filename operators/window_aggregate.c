@@ -575,19 +575,16 @@ static void firing_open(struct firing *f, struct window_self *s, struct op_ctx *
     *f = (struct firing){ .s = s, .x = x };
     window_out_open(&f->out, x, &s->accs, s->fields, NULL, s->index.nkeys);
 }
-/* Early results are due at `early_at` at the latest when something has changed; whether it has or
- * not, the next ones are due at the multiple after the watermark. */
+/* Early results are due at `early_at` when something has changed; whether it has or not, the next
+ * ones are due at the multiple after the watermark. The first watermark only says when that is. */
 static void window_early(struct window_self *s, struct op_ctx *x, int64_t wm) {
-    int64_t at = s->early_at != TIME_MIN
-                     ? s->early_at
-                     : saturate(window_next(wm, s->early_every), -s->early_every);
-    if (at > wm)
+    if (s->early_at > wm)
         return;
-    if (s->fresh.nslices && at != TIME_MIN) {
+    if (s->fresh.nslices && s->early_at != TIME_MIN) {
         struct firing f;
         firing_open(&f, s, x);
-        fire_until(&f, saturate(at, -s->lateness));
-        early_until(&f, at);
+        fire_until(&f, saturate(s->early_at, -s->lateness));
+        early_until(&f, s->early_at);
         window_out_flush(&f.out);
     }
     s->early_at = window_next(wm, s->early_every);

@@ -7,8 +7,8 @@
  * pane that is being filled. 1, key (group key, pane modulo the panes of a window), those of a full
  * pane. 2, key (the same, number of the accumulator), a large sum.
  *
- * ~0.1 us a row; a window costs ~0.3 us and 60 ns a pane more. Memory: for each group and pane some
- * 70 bytes and 50 an aggregate. */
+ * ~30 ns a row with 100 groups; a window costs ~0.3 us and ~20 ns a pane more. Memory: for each
+ * group and pane some 70 bytes and 50 an aggregate. */
 #include "operators/keyed.h"
 #include "operators/window_out.h"
 

@@ -6,7 +6,8 @@
  * key "every", when the trigger by time is next. Which groups have changed since their last result
  * is derived from table 0.
  *
- * ~0.1 us a row, ~0.4 us a result. Memory: for each group some 70 bytes and 50 an aggregate. */
+ * ~30 ns a row with 100 groups, ~0.4 us a result. Memory: for each group some 70 bytes and 50 an
+ * aggregate. */
 #include "operators/keyed.h"
 #include "operators/window_index.h"
 #include "operators/window_out.h"
@@ -267,9 +268,9 @@ static void global_watermark(void *self, struct op_ctx *x, int64_t wm) {
     x->next_timer = TIME_MAX;
     if (!s->every)
         return;
-    int64_t due = s->due != TIME_MIN ? s->due : saturate(window_next(wm, s->every), -s->every);
-    if (due <= wm) {
-        fire_changed(s, x, due, saturate(due, -1));
+    if (s->due <= wm) { /* the first watermark only says when that is */
+        if (s->due != TIME_MIN)
+            fire_changed(s, x, s->due, saturate(s->due, -1));
         s->due = window_next(wm, s->every);
         set_mark(s, due_key, s->due);
     }

@@ -12,7 +12,7 @@
  * the accumulator), a large sum. 2, key "early", when the next early results are due. What is due
  * is derived: a heap of groups by a lower bound of the end of their first session.
  *
- * ~0.2 us a row. Memory: ~100 bytes a session and 50 an aggregate. */
+ * ~55 ns a row with 100 groups. Memory: ~100 bytes a session and 50 an aggregate. */
 #include "operators/keyed.h"
 #include "operators/window_index.h"
 #include "operators/window_out.h"
@@ -560,17 +560,15 @@ static void early_until(struct session_self *s, struct op_ctx *x, struct dues *d
     }
     window_index_trim(&s->fresh);
 }
+/* As in window_aggregate. */
 static void session_early(struct session_self *s, struct op_ctx *x, struct dues *d, int64_t wm) {
-    int64_t at = s->early_at != TIME_MIN
-                     ? s->early_at
-                     : saturate(window_next(wm, s->early_every), -s->early_every);
     bool created;
-    if (at > wm)
+    if (s->early_at > wm)
         return;
-    if (s->fresh.entries) {
-        fire_until(s, x, d, at);
+    if (s->fresh.entries && s->early_at != TIME_MIN) {
+        fire_until(s, x, d, s->early_at);
         dues_emit(s, x, d);
-        early_until(s, x, d, at);
+        early_until(s, x, d, s->early_at);
         dues_emit(s, x, d);
     }
     s->early_at = window_next(wm, s->early_every);

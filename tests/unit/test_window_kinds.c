@@ -116,14 +116,14 @@ static sqlite3 *database(const struct stream *s, int64_t step) {
                      SQLITE_OK);
     for (int k = 0; k < s->n; k++) {
         const struct row *r = &s->row[k];
-        int64_t from = r->wm == WM_NONE ? s->first_wm : r->wm, b = floor_to(from, step);
+        int64_t from = r->wm == WM_NONE ? s->first_wm : r->wm, b = floor_to(from, step) + step;
         sqlite3_bind_int64(st, 1, k);
         sqlite3_bind_int64(st, 2, r->time);
         sqlite3_bind_int64(st, 3, r->wm);
         sqlite3_bind_text(st, 4, r->key, -1, SQLITE_STATIC);
         sqlite3_bind_double(st, 5, r->x);
         sqlite3_bind_int64(st, 6, r->i);
-        sqlite3_bind_int64(st, 7, r->wm == WM_NONE ? b : b + step);
+        sqlite3_bind_int64(st, 7, b);
         if (r->x_null)
             sqlite3_bind_null(st, 5);
         if (r->i_null)
@@ -595,8 +595,154 @@ static void through_the_engine(void **state) {
     enough(n);
 }
 
+/* ---- by hand ---- */
+
+static void sessions_merge(void **state) {
+    (void)state;
+    struct optest t = { .op = "window_session",
+                        .in = "k:string x:f64",
+                        .by = "k",
+                        .config = "{\"aggregate\": {\"n\": \"count()\", \"s\": \"sum(x)\", \"f\": "
+                                  "\"first(x)\", \"l\": \"last(x)\"}, \"gap\": \"10ms\", "
+                                  "\"lateness\": \"100ms\", \"late\": \"port\"}" };
+    /* 10 ms apart: two sessions; one row between them makes them one; a row may come in front */
+    optest_expect(
+        &t, "@10 a,1\n@20 a,2\n@35 a,4\n!wm 110\n@29 a,8\n@40 b,1\n@9 a,3\n!wm 130\n!wm 150\n",
+        "out>@19 a,10,20,1,1,1,1\n"
+        "out>@44 a,20,45,3,14,2,4\n"
+        "out>@49 b,40,50,1,1,1,1\n"
+        "late>@9 a,3\n");
+    optest_expect(&t, "@10 a,1\n@20 a,2\n@35 a,4\n!wm 109\n@29 a,8\n@9 a,3\n@11 a,5\n!wm 145\n",
+                  "out>@44 a,9,45,6,23,3,4\n");
+}
+/* Sums that outgrow their small form follow their session when it moves or merges, and go with it.
+ */
+static void sessions_with_large_sums(void **state) {
+    (void)state;
+    struct optest t = { .op = "window_session",
+                        .out = "out",
+                        .in = "k:string x:f64",
+                        .by = "k",
+                        .config =
+                            "{\"aggregate\": {\"s\": \"sum(x)\", \"m\": \"mean(x)\"}, \"gap\": "
+                            "\"10ms\", \"lateness\": \"1s\"}" };
+    const char *rows = "@50 a,1e300\n@51 a,1\n@51 a,-1e300\n@45 a,1e-300\n@70 a,1e250\n@71 a,3\n"
+                       "@71 a,-1e250\n@65 a,2\n@58 a,1e200\n@59 a,-1e200\n!wm 2000\n";
+    optest_expect(&t, rows, "@80 a,45,81,6,0.6\n");
+    assert_true(optest_state(&t, rows) == 0);
+}
+static void sessions_are_cut(void **state) {
+    (void)state;
+    struct optest t = { .op = "window_session",
+                        .out = "out",
+                        .in = "x:i64",
+                        .config = "{\"aggregate\": {\"n\": \"count()\"}, \"gap\": \"10ms\", "
+                                  "\"max_length\": \"25ms\", \"early_rows\": 2}" };
+    optest_expect(&t, "@-1 1\n@0 1\n@8 1\n@16 1\n@24 1\n@25 1\n@30 1\n!wm 49\n!wm 50\n",
+                  "@17 0,18,true,2\n@24 0,25,true,4\n@39 25,40,true,2\n@-1 -1,0,false,1\n"
+                  "@24 0,25,false,4\n@39 25,40,false,2\n");
+}
+static void too_many_sessions(void **state) {
+    (void)state;
+    struct optest t = { .op = "window_session",
+                        .out = "out",
+                        .in = "x:i64",
+                        .config = "{\"aggregate\": {\"n\": \"count()\"}, \"gap\": \"1ms\"}" };
+    struct sbuf rows = { 0 };
+    struct op_counts c;
+    struct optest_mode m = { .batch = BATCH_ROWS };
+    for (int i = 0; i < 1002; i++)
+        sbuf_printf(&rows, "@%d 1\n", 2 * i);
+    sbuf_adds(&rows, "@0 1\n!end\n");
+    char *got = optest_run(&t, sbuf_str(&rows), &m, &c);
+    assert_int_equal(c.rejected, 2);
+    assert_int_equal(c.made, 1000);
+    assert_non_null(strstr(got, "@0 0,1,2\n"));
+    assert_non_null(strstr(got, "!reject too_many_sessions: "));
+    free(got);
+    sbuf_free(&rows);
+}
+static void count_windows_with_large_sums(void **state) {
+    (void)state;
+    struct optest t = { .op = "window_count",
+                        .in = "x:f64",
+                        .config =
+                            "{\"aggregate\": {\"s\": \"sum(x)\"}, \"every\": 2, \"size\": 6}" };
+    /* rows without event time */
+    optest_expect(&t, "1e300\n1\n-1e300\n2\n1e-300\n4\n1\n1\n1\n1\n1\n1\n",
+                  "1e300\n3\n7\n-1e300\n8\n6\n");
+    t.config = "{\"aggregate\": {\"s\": \"sum(x)\", \"f\": \"first(x)\", \"l\": \"last(x)\"}, "
+               "\"every\": 3}";
+    optest_expect(&t, "1e300\n1\n-1e300\n2\n1e-300\n4\n", "1,1e300,-1e300\n6,2,4\n");
+}
+static void global_triggers(void **state) {
+    (void)state;
+    struct optest t = { .op = "window_global",
+                        .in = "k:string x:f64",
+                        .by = "k",
+                        .config = "{\"aggregate\": {\"s\": \"sum(x)\"}, \"every\": \"10ms\", "
+                                  "\"purge\": true}" };
+    optest_expect(&t,
+                  "@1 a,1e300\n@2 b,1\n@3 a,1\n@4 a,-1e300\n!wm 9\n@12 b,2\n!wm 35\n@36 b,4\n!wm "
+                  "39\n!end\n",
+                  "@9 a,1\n@9 b,3\n@36 b,4\n");
+    t.config = "{\"aggregate\": {\"s\": \"sum(x)\"}, \"every\": \"10ms\", \"rows\": 2, "
+               "\"at_end\": false}";
+    optest_expect(
+        &t,
+        "!wm 0\n@1 a,1\n@2 a,2\n@3 a,4\n@4 b,8\n!wm 10\n@11 a,1\n!wm 20\n@21 b,3\n@22 a,1\n!end\n",
+        "@2 a,3\n@9 a,7\n@9 b,8\n@11 a,8\n@21 b,11\n");
+}
+/* A window that waits gives its results the watermark at which they were due: a window below that
+ * does not wait counts them as late, one that waits as long takes them. */
+static void below_a_window_that_waits(void **state) {
+    (void)state;
+    struct world w = { 0 };
+    world_open(&w, 7, false);
+    world_topic(&w, "rows");
+    struct world_flow *f = world_submit(
+        &w,
+        "{\"braid\":1,\"name\":\"f\",\"tasks\":[{\"id\":\"in\",\"type\":\"source\",\"config\":{"
+        "\"topic\":\"rows\",\"format\":\"csv\",\"schema\":{\"t\":\"i64\"},\"time\":{\"field\":"
+        "\"t\","
+        "\"unit\":\"ms\"}}},"
+        "{\"id\":\"a\",\"type\":\"window_aggregate\",\"config\":{\"aggregate\":{\"n\":\"count()\"},"
+        "\"every\":\"10ms\",\"lateness\":\"30ms\"},\"inputs\":[\"in\"]},"
+        "{\"id\":\"b\",\"type\":\"window_aggregate\",\"config\":{\"aggregate\":{\"n\":\"sum(n)\"},"
+        "\"every\":\"20ms\",\"late\":\"port\"},\"inputs\":[\"a\"]},"
+        "{\"id\":\"c\",\"type\":\"window_aggregate\",\"config\":{\"aggregate\":{\"n\":\"sum(n)\"},"
+        "\"every\":\"20ms\",\"lateness\":\"30ms\",\"late\":\"port\"},\"inputs\":[\"a\"]},"
+        "{\"id\":\"o1\",\"type\":\"sink\",\"config\":{\"topic\":\"o1\",\"format\":\"csv\"},"
+        "\"inputs\":[\"b.late\"]},"
+        "{\"id\":\"o2\",\"type\":\"sink\",\"config\":{\"topic\":\"o2\",\"format\":\"csv\"},"
+        "\"inputs\":[\"c\"]},"
+        "{\"id\":\"o3\",\"type\":\"sink\",\"config\":{\"topic\":\"o3\",\"format\":\"csv\"},"
+        "\"inputs\":[\"c.late\"]}]}");
+    world_append(&w, "rows", "1\n12\n3\n24\n38\n45\n14\n61\n90\n");
+    executor_settle(w.x);
+    struct sbuf late = { 0 }, sums = { 0 }, none = { 0 };
+    world_read(&w, "o1", &late);
+    world_read(&w, "o2", &sums);
+    world_read(&w, "o3", &none);
+    assert_string_equal(sbuf_str(&late), "0,10,2\n10,20,2\n20,30,1\n30,40,1\n40,50,1\n");
+    assert_string_equal(sbuf_str(&sums), "0,20,4\n20,40,2\n40,60,1\n");
+    assert_int_equal(none.len, 0);
+    world_remove(&w, f, false);
+    sbuf_free(&late);
+    sbuf_free(&sums);
+    sbuf_free(&none);
+    world_close(&w);
+}
+
 int main(void) {
     const struct CMUnitTest all[] = {
+        cmocka_unit_test(sessions_merge),
+        cmocka_unit_test(sessions_with_large_sums),
+        cmocka_unit_test(sessions_are_cut),
+        cmocka_unit_test(too_many_sessions),
+        cmocka_unit_test(count_windows_with_large_sums),
+        cmocka_unit_test(global_triggers),
+        cmocka_unit_test(below_a_window_that_waits),
         cmocka_unit_test(by_itself),
         cmocka_unit_test(through_the_engine),
     };
