@@ -1,6 +1,7 @@
 #include "cluster/view.h"
 #include "cluster/coord_impl.h"
 #include "cluster/stats.h"
+#include "cluster/table.h"
 #include "cluster/text.h"
 #include "planner/explain.h"
 #include "planner/show.h"
@@ -111,6 +112,7 @@ void view_removed(const struct flow *f, struct sbuf *out) {
 
 static enum flow_state state_of(struct stats *st, const struct flow *f, const char **reason) {
     const struct stat_entry *held = NULL;
+    char size[UNIT_MAX];
     *reason = "";
     if (st->health.failed) {
         *reason = arena_printf(&st->arena, "stopped: %s; restart the server", st->health.err.text);
@@ -129,9 +131,9 @@ static enum flow_state state_of(struct stats *st, const struct flow *f, const ch
         *reason = st->health.err.text;
     else if (held)
         *reason = arena_printf(&st->arena,
-                               "%lld MiB of rows wait for topic '%s', which is behind; the source "
-                               "that is ahead pauses",
-                               (long long)held->s.held_bytes >> 20, held->s.held_for);
+                               "%s of rows wait for topic '%s', which is behind; the source that "
+                               "is ahead pauses",
+                               unit_bytes(size, (double)held->s.held_bytes), held->s.held_for);
     return st->health.degraded || held ? FLOW_DEGRADED : FLOW_RUNNING;
 }
 
