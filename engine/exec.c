@@ -613,7 +613,8 @@ int64_t exec_idle_ms(const struct task *source) {
 void exec_tick_idle(struct exec *ex, struct task *source, int64_t silent_ms) {
     struct origin *o = tick_origin(ex, source, source->position, 0);
     o->silent_ms = silent_ms;
-    o->idle = source->idle; /* an exchange's reader knows from elsewhere */
+    /* Made-up rows are silent only when they have ended; an exchange's reader hears of it. */
+    o->idle = source->idle || source->def->op->pull;
     tick_begin(ex, source, o);
     tick_run(ex, source);
 }

@@ -60,8 +60,10 @@ static bool maker_tick(struct shard *sh, struct port *p) {
     if (n == 0)
         return false;
     p->ended = exec_tick_pull(sh->ex, p->task, n) == 0;
-    l->dirty |= !p->ended;
-    return !p->ended;
+    if (p->ended) /* silent for good */
+        exec_tick_idle(sh->ex, p->task, INT64_MAX);
+    l->dirty = true;
+    return true;
 }
 
 /* The source takes a tick without rows: it has been silent for `ms`. */

@@ -236,6 +236,30 @@ static void test_graft_on_silence(void **state) {
     world_close(&w);
 }
 
+/* A generator that has come to its end holds nobody back. */
+static void test_ended_generator(void **state) {
+    struct world w;
+    (void)state;
+    world_open(&w, 0, false);
+    world_topic(&w, "a");
+    world_submit(
+        &w, FLOW SOURCE(
+                "a", "a",
+                "") "{\"id\":\"g\",\"type\":\"generator\",\"config\":{\"fields\":{\"k\":{"
+                    "\"choice\":[\"x\"]},\"t\":{\"integer\":[1,1]}},\"pace\":false,"
+                    "\"rate\":1000,\"first_time\":\"2023-11-14T22:13:20Z\",\"count\":100}}," COUNT(
+                        "\"a\",\"g\"") OUT("w"));
+    for (int round = 0; round < 3; round++) {
+        if (round == 1)
+            world_restart(&w);
+        if (round == 2)
+            executor_inject_abort(w.x);
+        PUT(&w, "a", 0, "k", 50 + 2000 * round, 1000 + 2000 * round);
+    }
+    assert_string_equal(windows(&w), "0:101 1:1 2:1 3:1 4:1 ");
+    world_close(&w);
+}
+
 /* ---- silent and empty partitions ---- */
 
 static void test_empty_partition(void **state) {
@@ -663,6 +687,7 @@ int main(void) {
         cmocka_unit_test(test_silence_survives),
         cmocka_unit_test(test_clock_back),
         cmocka_unit_test(test_graft_on_silence),
+        cmocka_unit_test(test_ended_generator),
         cmocka_unit_test(test_empty_partition),
         cmocka_unit_test(test_empty_partition_ordered),
         cmocka_unit_test(test_join_on_silence),
