@@ -61,6 +61,11 @@ struct topics_options {
     int64_t partitions;
     const char *retention, *retention_time;
 };
+struct dlq_options {
+    int64_t n;
+    bool all;
+    struct cli_list offset;
+};
 struct top_options {
     int64_t interval, n;
 };

@@ -288,9 +288,13 @@ static void print_dead(const struct jnode *d, bool color) {
     char at[NUM_TIME_MAX_LEN + 1];
     const struct jnode *row = jnode_get(d, "row");
     at[time_write(at, json_int(d, "time"))] = '\0';
-    printf("%s%s%s  %s  %s%s%s: %s\n", style_on(STYLE_DIM, color), at, style_off(color),
-           json_text(row, "task"), style_on(STYLE_RED, color), json_text(row, "code"),
-           style_off(color), json_text(row, "reason"));
+    const char *state = json_text(d, "state");
+    printf("%s%lld  %s%s%s%s%s  %s  %s%s%s: %s\n", style_on(STYLE_DIM, color),
+           (long long)json_int(d, "offset"), at, style_off(color),
+           strcmp(state, "open") != 0 ? "  (" : "", strcmp(state, "open") != 0 ? state : "",
+           strcmp(state, "open") != 0 ? ")" : "", json_text(row, "task"),
+           style_on(STYLE_RED, color), json_text(row, "code"), style_off(color),
+           json_text(row, "reason"));
     const char *text = json_text(row, "record");
     bool hex = !*text && *json_text(row, "record_hex");
     if (hex)
@@ -301,26 +305,78 @@ static void print_dead(const struct jnode *d, bool color) {
     print_plain(text, DEAD_SHOWN);
 }
 
-int cmd_dlq(struct cli *c) {
-    const struct tail_options *o = c->opt;
-    struct client *cl;
+static int dlq_show(struct cli *c, struct client *cl, const char *name) {
+    const struct dlq_options *o = c->opt;
     struct json_doc doc;
-    int rc = cmd_connect(c, &cl);
-    if (rc < 0)
-        return rc;
-    const char *path = arena_printf(&c->arena, "/v1/dlq?dataflow=%s&max=%lld",
-                                    client_escape(cl, c->args[0], &c->arena),
-                                    (long long)(o->n == CLI_UNSET ? 10 : o->n));
-    rc = cmd_get(c, cl, "GET", path, NULL, &doc);
-    client_close(cl);
+    const char *path = arena_printf(
+        &c->arena, "/v1/dlq?dataflow=%s&max=%lld%s", client_escape(cl, name, &c->arena),
+        (long long)(o->n == CLI_UNSET ? 10 : o->n), o->all ? "&all=1" : "");
+    int rc = cmd_get(c, cl, "GET", path, NULL, &doc);
     if (rc < 0 || c->json)
         return rc;
     const struct jnode *d = json_list(doc.root, "records");
     if (!d)
-        cli_note(c, "no dead letters of %s", c->args[0]);
+        cli_note(c, "no dead letters of %s", name);
     for (; d; d = d->next)
         print_dead(d, term_color(STDOUT_FILENO));
     return 0;
+}
+
+/* Drops dead letters, or queues their records again. */
+static int dlq_deal(struct cli *c, struct client *cl, const char *action, const char *name) {
+    const struct dlq_options *o = c->opt;
+    struct json_doc doc;
+    struct sbuf body = { 0 };
+    sbuf_printf(&body, "{\"action\":\"%s\"", action);
+    for (int i = 0; i < o->offset.n; i++) {
+        int64_t v;
+        const char *text = o->offset.v[i];
+        if (num_i64_whole(text, text + strlen(text), &v) < 0 || v < 0) {
+            sbuf_free(&body);
+            return cli_usage(c, "--offset wants the number of a dead letter, not '%s'", text);
+        }
+        sbuf_printf(&body, "%s%lld", i ? "," : ",\"offsets\":[", (long long)v);
+    }
+    sbuf_adds(&body, o->offset.n ? "]}" : "}");
+    const char *path =
+        arena_printf(&c->arena, "/v1/dataflows/%s/dlq", client_escape(cl, name, &c->arena));
+    struct client_body b = { body.p, body.len, NULL };
+    int rc = cmd_get(c, cl, "POST", path, &b, &doc);
+    sbuf_free(&body);
+    if (rc < 0 || c->json)
+        return rc;
+    bool drop = strcmp(action, "drop") == 0;
+    int64_t n = json_int(doc.root, drop ? "dropped" : "requeued"),
+            left = json_int(doc.root, "left");
+    printf("%s: %lld dead letter%s %s\n", name, (long long)n, n == 1 ? "" : "s",
+           drop ? "dropped" : "queued again");
+    if (left)
+        cli_note(c, "%lld older ones are left", (long long)left);
+    return 0;
+}
+
+int cmd_dlq(struct cli *c) {
+    static const char *const verbs[] = { "show", "requeue", "drop" };
+    const struct dlq_options *o = c->opt;
+    const char *verb = c->nargs == 2 ? c->args[0] : "show", *name = c->args[c->nargs - 1];
+    struct client *cl;
+    int i = 0;
+    while (i < 3 && strcmp(verbs[i], verb) != 0)
+        i++;
+    if (i == 3) {
+        const char *near = err_nearest(verb, verbs, 3);
+        return cli_usage(c, "dead letters can be shown, requeued or dropped, not '%s'%s%s%s", verb,
+                         near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    }
+    if (i == 0 ? o->offset.n > 0 : o->all || o->n != CLI_UNSET)
+        return cli_usage(c, i == 0 ? "--offset belongs to requeue and drop"
+                                   : "--all and --lines belong to show");
+    int rc = cmd_connect(c, &cl);
+    if (rc < 0)
+        return rc;
+    rc = i == 0 ? dlq_show(c, cl, name) : dlq_deal(c, cl, verb, name);
+    client_close(cl);
+    return rc;
 }
 
 /* ---- replay ---- */

@@ -274,10 +274,21 @@ static const struct cli_option dlq_options[] = {
       .letter = 'n',
       .type = CLI_INT,
       .value = "N",
-      .offset = offsetof(struct tail_options, n),
+      .offset = offsetof(struct dlq_options, n),
       .min = 1,
       .max = 10000,
-      .help = "the last N (default 10)" },
+      .help = "show the last N (default 10)" },
+    { .name = "all",
+      .letter = 'a',
+      .type = CLI_FLAG,
+      .offset = offsetof(struct dlq_options, all),
+      .help = "show those that were dropped or queued again, too" },
+    { .name = "offset",
+      .type = CLI_LIST,
+      .value = "N",
+      .offset = offsetof(struct dlq_options, offset),
+      .help =
+          "requeue or drop letter N (the number that is shown) instead of all; may be repeated" },
     { 0 },
 };
 static const struct cli_option top_options[] = {
@@ -469,13 +480,23 @@ const struct cli_command cli_commands[] = {
       .run = cmd_top },
     { .name = "dlq",
       .group = HELP_FLOWS,
-      .args = "NAME",
+      .args = "[show|requeue|drop] NAME",
       .summary = "the dead letters of a dataflow: bad rows, why, and their records",
+      .help =
+          "`requeue` appends the record of a letter to its topic once more, after NAME was "
+          "replaced\n"
+          "by a version that can read it; with the mark that says so in one commit. It is refused\n"
+          "when the record would be seen twice: by another dataflow that reads the topic, or "
+          "because\n"
+          "it has made rows already. `drop` only marks letters as dealt with.",
+      .examples = "  braid dlq clean\n"
+                  "  braid dlq requeue clean --offset 17\n"
+                  "  braid dlq drop clean",
       .min = 1,
-      .max = 1,
+      .max = 2,
       .client = true,
       .options = dlq_options,
-      .options_size = sizeof(struct tail_options),
+      .options_size = sizeof(struct dlq_options),
       .run = cmd_dlq },
     { .name = "replay",
       .group = HELP_STREAMS,

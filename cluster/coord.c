@@ -1,5 +1,6 @@
 #include "cluster/coord.h"
 #include "cluster/coord_impl.h"
+#include "cluster/dlq.h"
 #include "cluster/events.h"
 #include "cluster/ingest.h"
 #include "cluster/stats.h"
@@ -290,6 +291,7 @@ static void locks_init(struct coord *c) {
     pthread_condattr_t attr;
     pthread_mutex_init(&c->change_lock, NULL);
     pthread_mutex_init(&c->plan_lock, NULL);
+    pthread_mutex_init(&c->dlq_lock, NULL);
     pthread_mutex_init(&c->wait_lock, NULL);
     pthread_mutex_init(&c->freed_lock, NULL);
     pthread_mutex_init(&c->stats_lock, NULL);
@@ -332,7 +334,8 @@ static int open_parts(struct coord *c, struct err *e) {
     c->out_dir = (char *)xc.out_dir;
     if ((rc = filestore_open(&c->files, c->dir, c->conf.durability == LOG_POWER, e)) < 0 ||
         (rc = ingest_open(&c->ingest, c->log, c->conf.producers, e)) < 0 ||
-        (rc = executor_new(&c->executor, &xc, e)) < 0 || (rc = restore(c, e)) < 0)
+        (rc = executor_new(&c->executor, &xc, e)) < 0 || (rc = dlq_open(&c->dlq, c->log, e)) < 0 ||
+        (rc = restore(c, e)) < 0)
         return rc;
     if (!c->conf.threadless && (rc = executor_start(c->executor, e)) < 0)
         return rc;
@@ -379,6 +382,7 @@ void coord_close(struct coord *c) {
     }
     spill_close(c->spill);
     ingest_close(c->ingest);
+    dlq_close(c->dlq);
     if (c->log)
         log_close(c->log);
     pending_free(c->pending);
@@ -397,6 +401,7 @@ void coord_close(struct coord *c) {
     free(c->dir);
     pthread_mutex_destroy(&c->change_lock);
     pthread_mutex_destroy(&c->plan_lock);
+    pthread_mutex_destroy(&c->dlq_lock);
     pthread_mutex_destroy(&c->wait_lock);
     pthread_mutex_destroy(&c->freed_lock);
     pthread_mutex_destroy(&c->stats_lock);

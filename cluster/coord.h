@@ -15,7 +15,10 @@
 #include "cluster/journal.h"
 #include "engine/executor.h"
 
-enum { COORD_SPECS_MAX = 1000 /* dataflows of one submit */ };
+enum {
+    COORD_SPECS_MAX = 1000,   /* dataflows of one submit */
+    COORD_LETTERS_MAX = 10000 /* dead letters of one request: the newest */
+};
 
 struct coord;
 struct coord_conf {
@@ -66,6 +69,15 @@ int coord_replace(struct coord *c, const char *name, const struct coord_spec *sp
 /* Appends the answer of DELETE /v1/dataflows/NAME to `out`; returns after the commit. `drain`:
  * tasks that nobody else uses flush their open windows first; the answer names those that stay. */
 int coord_remove(struct coord *c, const char *name, bool drain, struct sbuf *out, struct err *e);
+/* The open dead letters of a dataflow (`offsets` of them in braid.dlq; n 0: all) count as dealt
+ * with: dropped; or queued again: the record is appended to its topic once more, in the commit that
+ * marks the letter. The latter only when it passes through this dataflow alone and makes no row
+ * twice: ERR_CONFLICT says why not, and then nothing is done. ERR_NOTFOUND: no such letter. Append
+ * the answer of POST /v1/dataflows/NAME/dlq. */
+int coord_dlq_drop(struct coord *c, const char *name, const int64_t *offsets, int n,
+                   struct sbuf *out, struct err *e);
+int coord_dlq_requeue(struct coord *c, const char *name, const int64_t *offsets, int n,
+                      struct sbuf *out, struct err *e);
 /* Deletes a topic that no dataflow uses, and forgets its producers. ERR_CONFLICT, ERR_NOTFOUND. */
 int coord_topic_delete(struct coord *c, const char *topic, struct err *e);
 /* Which running tasks read or write a topic: for deciding who may delete it or write to it. */

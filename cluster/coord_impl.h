@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 struct stats;
+struct dlq;
 
 /* A running dataflow, beside what the planner knows of it (plan_find by name). */
 struct dataflow {
@@ -33,6 +34,8 @@ struct coord {
     struct spill *spill; /* NULL: all state in memory */
     struct events *events;
     struct ingest *ingest;
+    struct dlq *dlq;
+    pthread_mutex_t dlq_lock; /* between change and plan: one drop or requeue at a time */
     int64_t started_ms;
     pthread_mutex_t change_lock, plan_lock;
     /* under plan_lock */

@@ -167,6 +167,51 @@ int http_replace(struct request *r) {
     return status;
 }
 
+/* {"action":"drop"|"requeue","offsets":[…]}: absent: all. */
+static int read_letters(struct reading *r, bool *requeue, int64_t **v, int *n) {
+    static const char *const known[] = { "action", "offsets" };
+    const struct jnode *root = r->doc.root;
+    if (root->type != J_OBJ)
+        return json_error(r->es, &r->doc, root, false, "the body must be an object, not %s",
+                          jtype_names[root->type]);
+    int rc = check_keys(r, root, known, 2, "the body");
+    const struct jnode *action = member(r, root, "action", J_STR, true, &rc);
+    const struct jnode *list = member(r, root, "offsets", J_ARR, false, &rc);
+    *requeue = action && strcmp(action->s, "requeue") == 0;
+    if (action && !*requeue && strcmp(action->s, "drop") != 0)
+        rc = json_error(r->es, &r->doc, action, false, "must be \"drop\" or \"requeue\"");
+    if (list && (list->n == 0 || list->n > COORD_LETTERS_MAX))
+        rc =
+            json_error(r->es, &r->doc, list, false, "must have 1 to %d entries", COORD_LETTERS_MAX);
+    *v = ARENA_ARRAY(r->a, int64_t, (list ? list->n : 0) + 1);
+    for (const struct jnode *c = list && list->n ? list->child : NULL; c; c = c->next)
+        if (c->type == J_INT)
+            (*v)[(*n)++] = c->i;
+        else
+            rc = json_error(r->es, &r->doc, c, false, "must be the offset of a dead letter");
+    return rc;
+}
+
+int http_letters(struct request *r) {
+    struct errs es = { 0 };
+    struct err e = ERR_INIT;
+    struct reading rd = { .a = &r->arena, .es = &es };
+    int64_t *v = NULL;
+    int n = 0;
+    bool requeue = false;
+    int rc = json_parse(&rd.doc, "body", r->body.p ? r->body.p : "", r->body.len, &r->arena, &es);
+    if (rc == 0)
+        rc = read_letters(&rd, &requeue, &v, &n);
+    int status = rc < 0 ? http_errors(r, &es) : 200;
+    if (rc == 0)
+        rc = (requeue ? coord_dlq_requeue : coord_dlq_drop)(r->coord, r->param[0], v, n, &r->out,
+                                                            &e);
+    if (rc < 0 && status == 200)
+        status = http_error(r, &e);
+    errs_free(&es);
+    return status;
+}
+
 int http_list(struct request *r) {
     view_list(r->coord, &r->out);
     return 200;

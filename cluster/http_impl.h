@@ -67,6 +67,7 @@ void http_reader_end(struct http *h);
 /* http_flows.c */
 int http_submit(struct request *r);
 int http_replace(struct request *r);
+int http_letters(struct request *r);
 int http_list(struct request *r);
 int http_show(struct request *r);
 int http_explain(struct request *r);

@@ -69,9 +69,12 @@ int http_operator(struct request *r) {
 int http_dlq(struct request *r) {
     struct err e = ERR_INIT;
     int64_t max;
-    int rc = http_arg_int(r, "max", DLQ_DEFAULT, 1, 10000, &max, &e);
+    bool all;
+    int rc = http_arg_int(r, "max", DLQ_DEFAULT, 1, COORD_LETTERS_MAX, &max, &e);
     if (rc == 0)
-        rc = view_dlq(r->coord, http_arg(r, "dataflow"), max, &r->out, &e);
+        rc = http_arg_bool(r, "all", &all, &e);
+    if (rc == 0)
+        rc = view_dlq(r->coord, http_arg(r, "dataflow"), max, all, &r->out, &e);
     return rc < 0 ? http_error(r, &e) : 200;
 }
 

@@ -68,8 +68,7 @@ static void add_record(struct tail *t) {
         sbuf_add(&t->text, value ? value : "", value ? len : 0);
     } else {
         sbuf_printf(&t->text, "{\"partition\":%u,\"offset\":%lld,\"time\":%lld,",
-                    t->first + t->turn, (long long)t->offset + i,
-                    (long long)log_row_time(w, i));
+                    t->first + t->turn, (long long)t->offset + i, (long long)log_row_time(w, i));
         text_bytes(&t->text, "key", key, klen);
         sbuf_adds(&t->text, ",");
         text_bytes(&t->text, "value", value, len);

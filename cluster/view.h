@@ -24,7 +24,10 @@ int view_show(struct coord *c, const char *name, struct sbuf *out, struct err *e
 int view_explain(struct coord *c, const char *name, struct sbuf *out, struct err *e);
 void view_graph(struct coord *c, enum view_form form, int width, struct sbuf *out); /* show.h */
 void view_topics(struct coord *c, struct sbuf *out);
-int view_dlq(struct coord *c, const char *dataflow, int64_t max, struct sbuf *out, struct err *e);
+/* The last `max` dead letters of a dataflow (NULL: of all), without those dealt with unless `all`.
+ */
+int view_dlq(struct coord *c, const char *dataflow, int64_t max, bool all, struct sbuf *out,
+             struct err *e);
 void view_workers(struct coord *c, struct sbuf *out);
 void view_metrics(struct coord *c, struct sbuf *out);
 

@@ -1,4 +1,4 @@
-/* Views of the system around the dataflows: topics, dead letters, workers, metrics. */
+/* Views of the system around the dataflows: topics, workers, metrics. */
 #include "cluster/coord_impl.h"
 #include "cluster/ingest.h"
 #include "cluster/stats.h"
@@ -10,8 +10,6 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
-
-enum { DLQ_MAX = 10000 };
 
 /* ---- topics ---- */
 
@@ -30,8 +28,8 @@ static int add_topic(void *arg, const struct log_topic_info *info) {
     sbuf_printf(t->out,
                 ",\"partitions\":%u,\"begin\":%lld,\"end\":%lld,\"bytes\":%lld,"
                 "\"retention_bytes\":%lld,\"retention_ms\":%lld,\"readers\":%d,\"writer\":",
-                info->conf.partitions, (long long)info->begin,
-                (long long)info->end, (long long)info->bytes, (long long)info->conf.retention_bytes,
+                info->conf.partitions, (long long)info->begin, (long long)info->end,
+                (long long)info->bytes, (long long)info->conf.retention_bytes,
                 (long long)(info->conf.retention_ms ? info->conf.retention_ms : -1), use.readers);
     text_json(t->out, use.writers ? use.writer : NULL);
     sbuf_adds(t->out, "}");
@@ -43,127 +41,6 @@ void view_topics(struct coord *c, struct sbuf *out) {
     sbuf_adds(out, "{\"topics\":[");
     log_topic_list(c->log, add_topic, &t);
     sbuf_adds(out, "]}");
-}
-
-/* ---- dead letters ---- */
-
-/* The last `max` records of the dead-letter topic whose key is one of the signatures. */
-struct dead {
-    int64_t offset, time;
-    char *key, *value;
-    uint32_t klen, vlen;
-};
-struct dlq {
-    int64_t max, n; /* n of them seen */
-    struct dead *ring;
-    char (*sig)[33];
-    int nsigs; /* -1: all */
-};
-
-static bool wanted(const struct dlq *q, const char *key, uint32_t klen) {
-    for (int i = 0; i < q->nsigs; i++)
-        if (klen == 32 && memcmp(q->sig[i], key, 32) == 0)
-            return true;
-    return q->nsigs < 0;
-}
-
-static char *copy_of(const char *p, size_t len) {
-    char *s = malloc(len + 1);
-    if (!s)
-        abort();
-    memcpy(s, p, len);
-    return s;
-}
-
-static void take_dead(struct dlq *q, const struct log_rows *r, int64_t off) {
-    uint32_t vfrom = 0, kfrom = 0;
-    for (uint32_t i = 0; i < r->n; i++) {
-        uint32_t vto = r->value_end[i] & ~LOG_NULL,
-                 kto = r->key_end ? r->key_end[i] & ~LOG_NULL : 0;
-        const char *key = r->key_end ? r->keys + kfrom : "";
-        if (wanted(q, key, kto - kfrom)) {
-            struct dead *d = &q->ring[q->n++ % q->max];
-            free(d->key);
-            free(d->value);
-            *d = (struct dead){ off + i,
-                                log_row_time(r, i),
-                                copy_of(key, kto - kfrom),
-                                copy_of(r->values + vfrom, vto - vfrom),
-                                kto - kfrom,
-                                vto - vfrom };
-        }
-        vfrom = vto;
-        kfrom = kto;
-    }
-}
-
-static int read_dlq(struct coord *c, struct dlq *q, struct err *e) {
-    struct log_topic_info info;
-    struct log_reader *r;
-    struct log_rows rows;
-    int64_t off;
-    int rc = log_topic_info(c->log, EXECUTOR_DLQ, &info, e);
-    if (rc == 0)
-        rc = log_reader_open(c->log, EXECUTOR_DLQ, 0, info.begin, &r, e);
-    if (rc < 0)
-        return rc;
-    while ((rc = log_read(r, BATCH_ROWS, &rows, &off, e)) > 0 && off < info.end)
-        take_dead(q, &rows, off);
-    log_reader_close(r);
-    return rc < 0 ? rc : 0;
-}
-
-/* Signatures of all stages of the dataflow. */
-static int dlq_signatures(struct coord *c, const char *name, struct dlq *q, struct err *e) {
-    coord_lock(c);
-    const struct flow *f = plan_find(c->plan, name);
-    if (f) {
-        q->nsigs = f->nuses;
-        q->sig = calloc((size_t)f->nuses + 1, sizeof *q->sig);
-        if (!q->sig)
-            abort();
-        for (int i = 0; i < f->nuses; i++)
-            sig_text(f->uses[i].inst->def->sig, q->sig[i]);
-    } else {
-        plan_unknown(c->plan, name, e);
-    }
-    coord_unlock(c);
-    return f ? 0 : ERR_NOTFOUND;
-}
-
-static void add_dead(struct sbuf *out, const struct dead *d, bool first) {
-    sbuf_printf(out, "%s{\"offset\":%lld,\"time\":%lld,\"signature\":", first ? "" : ",",
-                (long long)d->offset, (long long)d->time);
-    sbuf_json_str(out, d->key, d->klen);
-    sbuf_adds(out, ",\"row\":");
-    sbuf_add(out, d->value, d->vlen); /* the executor writes JSON */
-    sbuf_adds(out, "}");
-}
-
-int view_dlq(struct coord *c, const char *dataflow, int64_t max, struct sbuf *out, struct err *e) {
-    struct dlq q = { .max = max, .nsigs = -1 };
-    if (max < 1 || max > DLQ_MAX)
-        return err_set(e, ERR_INPUT, "'max' must be between 1 and %d", DLQ_MAX);
-    int rc = dataflow ? dlq_signatures(c, dataflow, &q, e) : 0;
-    q.ring = calloc((size_t)max, sizeof *q.ring);
-    if (!q.ring)
-        abort();
-    if (rc == 0)
-        rc = read_dlq(c, &q, e);
-    if (rc == 0)
-        sbuf_adds(out, "{\"records\":[");
-    int64_t from = q.n > max ? q.n - max : 0;
-    for (int64_t i = from; i < q.n && rc == 0; i++)
-        add_dead(out, &q.ring[i % max], i == from);
-    if (rc == 0)
-        sbuf_adds(out, "]}");
-    for (int64_t i = 0; i < max; i++) {
-        free(q.ring[i].key);
-        free(q.ring[i].value);
-    }
-    free(q.ring);
-    free(q.sig);
-    return rc;
 }
 
 /* ---- the process ---- */
