@@ -266,7 +266,7 @@ static void row(struct seq *q, struct rows *r, int topic, uint32_t part, const c
 }
 
 static void append(struct seq *q, struct rows *r) {
-    char name[8];
+    char name[16];
     for (int t = 0; t < q->topics; t++) {
         snprintf(name, sizeof name, "s%d", t);
         if (r->one[t].len)
@@ -428,7 +428,7 @@ static void open_seq(struct seq *q, int class) {
     q->topics = 1 + (int)rnd(TOPICS);
     world_open_conf(&q->w, &(struct world_conf){ .batch_rows = batch, .lanes = lanes });
     for (int t = 0; t < q->topics; t++) {
-        char name[8];
+        char name[16];
         q->parts[t] = t && rnd(2) ? q->parts[0] : parts[rnd(3)];
         snprintf(name, sizeof name, "w%d", t);
         world_topic_parts(&q->w, name, q->parts[t]);
