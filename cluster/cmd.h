@@ -60,6 +60,7 @@ struct tail_options {
 struct topics_options {
     int64_t partitions;
     const char *retention, *retention_time;
+    bool compact;
 };
 struct dlq_options {
     int64_t n;

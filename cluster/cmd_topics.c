@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What it gives up, and when: "1.00 GB", "7d", both, or "all". */
+/* What it keeps: "all", "last of a key", "1.00 GB, 7d". */
 static const char *keeps(struct cli *c, const struct jnode *d) {
     int64_t bytes = json_int(d, "retention_bytes"), ms = json_int(d, "retention_ms");
     char size[UNIT_MAX] = "", time[48] = "";
@@ -14,9 +14,12 @@ static const char *keeps(struct cli *c, const struct jnode *d) {
         unit_bytes(size, (double)bytes);
     if (ms > 0)
         time[duration_write(time, ms)] = '\0';
+    const struct jnode *compact = jnode_get(d, "compact");
+    const char *what = compact && compact->type == J_BOOL && compact->b ? "last of a key" : "all";
     if (!*size && !*time)
-        return "all";
-    return arena_printf(&c->arena, "%s%s%s", size, *size && *time ? ", " : "", time);
+        return what;
+    return arena_printf(&c->arena, "%s%s%s%s%s", *what == 'l' ? what : "", *what == 'l' ? ", " : "",
+                        size, *size && *time ? ", " : "", time);
 }
 
 static void add_topic(struct cli *c, struct table *t, const struct jnode *d) {
@@ -72,7 +75,7 @@ static int topic_body(struct cli *c, struct sbuf *o) {
                              t->retention_time);
         sbuf_printf(o, ",\"retention_ms\":%lld", (long long)v);
     }
-    sbuf_adds(o, "}");
+    sbuf_adds(o, t->compact ? ",\"compact\":true}" : "}");
     return 0;
 }
 
@@ -99,7 +102,7 @@ static int read_action(struct cli *c, bool *create) {
         return cli_usage(c, "'%s' is neither create nor rm", c->args[0]);
     if (c->nargs == 1)
         return cli_usage(c, "the topic's name is missing");
-    if (!*create && (t->partitions != CLI_UNSET || t->retention || t->retention_time))
+    if (!*create && (t->partitions != CLI_UNSET || t->retention || t->retention_time || t->compact))
         return cli_usage(c, "options are for create");
     return 0;
 }

@@ -267,6 +267,11 @@ static const struct cli_option topics_options[] = {
       .value = "DURATION",
       .offset = offsetof(struct topics_options, retention_time),
       .help = "records go so long after they were appended, such as 7d; default: keep all" },
+    { .name = "compact",
+      .type = CLI_FLAG,
+      .offset = offsetof(struct topics_options, compact),
+      .help = "of the records of a key only the last is kept, and of a tombstone (a null value) "
+              "nothing after a day" },
     { 0 },
 };
 static const struct cli_option dlq_options[] = {

@@ -18,6 +18,7 @@ int http_topics(struct request *r) {
 
 struct topic_body {
     int64_t partitions, retention_bytes, retention_ms;
+    bool compact;
 };
 static const struct topic_key {
     const char *name, *what;
@@ -35,6 +36,11 @@ enum { TOPIC_KEYS = sizeof topic_keys / sizeof *topic_keys };
 
 static int read_key(struct errs *es, const struct json_doc *doc, const struct jnode *c,
                     struct topic_body *b) {
+    if (strcmp(c->key, "compact") == 0) {
+        b->compact = c->type == J_BOOL && c->b;
+        return c->type == J_BOOL ? 0
+                                 : json_error(es, doc, c, false, "'compact' must be true or false");
+    }
     for (int i = 0; i < TOPIC_KEYS; i++) {
         const struct topic_key *k = &topic_keys[i];
         if (strcmp(c->key, k->name) != 0)
@@ -46,15 +52,15 @@ static int read_key(struct errs *es, const struct json_doc *doc, const struct jn
         return 0;
     }
     return json_error(es, doc, c, true,
-                      "unknown key '%.60s'; a topic has 'partitions', 'retention_bytes' and "
-                      "'retention_ms'",
+                      "unknown key '%.60s'; a topic has 'partitions', 'retention_bytes', "
+                      "'retention_ms' and 'compact'",
                       c->key);
 }
 
 /* An empty body: one partition that keeps everything. */
 static int read_topic(struct request *r, struct log_topic_conf *tc, struct errs *es) {
     struct json_doc doc = { 0 };
-    struct topic_body b = { 1, -1, -1 };
+    struct topic_body b = { 1, -1, -1, false };
     int rc = 0;
     if (r->body.len) {
         rc = json_parse(&doc, "body", r->body.p, r->body.len, &r->arena, es);
@@ -67,7 +73,8 @@ static int read_topic(struct request *r, struct log_topic_conf *tc, struct errs 
     }
     *tc = (struct log_topic_conf){ .partitions = (uint32_t)b.partitions,
                                    .retention_bytes = b.retention_bytes,
-                                   .retention_ms = b.retention_ms > 0 ? b.retention_ms : 0 };
+                                   .retention_ms = b.retention_ms > 0 ? b.retention_ms : 0,
+                                   .compact = b.compact };
     return rc;
 }
 
@@ -89,9 +96,9 @@ int http_topic_put(struct request *r) {
         return http_error(r, &e);
     sbuf_printf(&r->out,
                 "{\"name\":\"%s\",\"partitions\":%u,\"retention_bytes\":%lld,"
-                "\"retention_ms\":%lld}",
+                "\"retention_ms\":%lld,\"compact\":%s}",
                 r->param[0], tc.partitions, (long long)tc.retention_bytes,
-                (long long)(tc.retention_ms ? tc.retention_ms : -1));
+                (long long)(tc.retention_ms ? tc.retention_ms : -1), tc.compact ? "true" : "false");
     return status;
 }
 

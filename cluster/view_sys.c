@@ -25,12 +25,14 @@ static int add_topic(void *arg, const struct log_topic_info *info) {
     coord_topic_use(t->c, info->name, &use);
     sbuf_adds(t->out, t->n++ ? ",{\"name\":" : "{\"name\":");
     text_json(t->out, info->name);
-    sbuf_printf(t->out,
-                ",\"partitions\":%u,\"begin\":%lld,\"end\":%lld,\"bytes\":%lld,"
-                "\"retention_bytes\":%lld,\"retention_ms\":%lld,\"readers\":%d,\"writer\":",
-                info->conf.partitions, (long long)info->begin, (long long)info->end,
-                (long long)info->bytes, (long long)info->conf.retention_bytes,
-                (long long)(info->conf.retention_ms ? info->conf.retention_ms : -1), use.readers);
+    sbuf_printf(
+        t->out,
+        ",\"partitions\":%u,\"begin\":%lld,\"end\":%lld,\"bytes\":%lld,"
+        "\"retention_bytes\":%lld,\"retention_ms\":%lld,\"compact\":%s,\"readers\":%d,\"writer\":",
+        info->conf.partitions, (long long)info->begin, (long long)info->end, (long long)info->bytes,
+        (long long)info->conf.retention_bytes,
+        (long long)(info->conf.retention_ms ? info->conf.retention_ms : -1),
+        info->conf.compact ? "true" : "false", use.readers);
     text_json(t->out, use.writers ? use.writer : NULL);
     sbuf_adds(t->out, "}");
     return 0;

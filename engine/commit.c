@@ -128,7 +128,7 @@ static bool chunks_ok(const char *p, const char *end) {
         if (c->magic != COMMIT_CHUNK_MAGIC || c->crc != crc32c(0, p + 8, sizeof *c - 8))
             return false;
         const struct frame *f = (const struct frame *)(c + 1);
-        if (c->len > end - p - (ptrdiff_t)sizeof *c || !frame_head_ok(f) ||
+        if (c->len > end - p - (ptrdiff_t)sizeof *c || !frame_head_ok(f) || f->flags & FRAME_GAPS ||
             frame_bytes(f) != c->len || f->topic != c->topic || f->partition != c->partition ||
             c->at < SEGMENT_HEAD || c->base < 0 || !frame_rows(f, &rows))
             return false;

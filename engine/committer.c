@@ -59,7 +59,22 @@ void committer_chore(struct local *l, struct log_epoch *ep) {
     queue_job(l, committer_job(ep, ignore_done, NULL));
 }
 
-/* Epochs that are queued, or one topic job. NULL: the log is closing. */
+void committer_swap(struct local *l, struct swap *s) {
+    struct job *j = calloc(1, sizeof *j);
+    if (!j)
+        abort();
+    *j = (struct job){ .kind = JOB_SWAP, .swap = s };
+    queue_job(l, j);
+}
+
+void swap_drop(struct swap *s) {
+    segment_unref(s->old);
+    segment_unref(s->new);
+    topic_unref(s->part->topic);
+    free(s);
+}
+
+/* Epochs that are queued, or one other job. NULL: the log is closing. */
 static struct job *take(struct local *l) {
     pthread_mutex_lock(&l->mu);
     while (!l->head && !l->stop_commits)
@@ -543,13 +558,17 @@ static int create(struct local *l, struct job *j) {
     struct topic *t = topic_new(&l->segments, j->name, l->next_topic, j->conf);
     char key[2 + LOG_NAME_MAX], next[2] = { (char)LOG_KEY_RESERVED, KEY_NEXT };
     char path[FILES_PATH_MAX];
-    struct topic_value v = { t->id, t->conf.partitions, t->conf.retention_bytes,
-                             t->conf.retention_ms };
+    struct topic_value v = { t->id,
+                             t->conf.partitions,
+                             t->conf.retention_bytes,
+                             t->conf.retention_ms,
+                             t->conf.compact ? TOPIC_COMPACT : 0,
+                             0 };
     struct group g = { .l = l };
     uint32_t next_id = l->next_topic + 1;
     own_put(&g, next, sizeof next, &next_id, sizeof next_id);
     own_put(&g, key, topic_key(key, j->name), &v,
-            v.retention_ms ? sizeof v : (uint32_t)TOPIC_VALUE_SHORT);
+            v.retention_ms || v.flags ? sizeof v : (uint32_t)TOPIC_VALUE_SHORT);
     int sys = topic_path(t, path);
     if (!sys)
         sys = files_remove(l->files, path); /* nothing is left of a namesake */
@@ -614,10 +633,15 @@ static void run_topic(struct local *l, struct job *j) {
 void *committer_run(void *local) {
     struct local *l = local;
     for (struct job *j; (j = take(l));) {
-        if (j->kind == JOB_EPOCH)
+        if (j->kind == JOB_EPOCH) {
             run_epochs(l, j);
-        else
+        } else if (j->kind == JOB_SWAP) {
+            part_swap(j->swap->part, j->swap->old, j->swap->new);
+            swap_drop(j->swap);
+            free(j);
+        } else {
             run_topic(l, j);
+        }
     }
     return NULL;
 }

@@ -142,7 +142,7 @@ static int rewrite_open(struct rewrite *w, const struct commit_chunk *c, struct 
     if (fd < 0)
         return fd;
     rc = files_read(f, fd, &there, sizeof there, 0);
-    if (!rc && there.topic == h->topic)
+    if (!rc && there.topic == h->topic && !there.compacted) /* that was synced when it was made */
         return fd;
     f->close(f->ctx, fd);
     return -ENOENT;
@@ -268,6 +268,9 @@ static void chore_tend(struct local *l) {
         for (uint32_t k = 0; t->conf.retention_ms > 0 && k < t->conf.partitions; k++)
             age_part(ep, &t->part[k]);
     }
+    for (uint32_t i = 0; i < all.n; i++)
+        for (uint32_t k = 0; all.v[i]->conf.compact && k < all.v[i]->conf.partitions; k++)
+            compact_part(l, &all.v[i]->part[k]);
     roll_call_end(&all);
     pthread_mutex_lock(&l->mu);
     if (ep->trims == 0 || l->stop_commits)

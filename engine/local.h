@@ -14,7 +14,8 @@ enum {
     SEALED_MAX = 4,               /* sealed commit logs; then commits wait for the janitor */
     GROUP_EPOCHS = 256,           /* a group commit takes at most so many epochs */
     GROUP_BYTES = 64 << 20,       /* and stops beyond this */
-    TEND_MS = 10000,              /* between two looks for records that are too old */
+    TOMBSTONE_MS = 24 * 3600 * 1000,
+    TEND_MS = 10000,     /* between two looks for records that are too old */
     TIDY_BYTES = 4 << 20 /* open and close merge commit logs beyond this, else leave them */
 };
 
@@ -29,7 +30,9 @@ struct topic_value {
     uint32_t id, partitions;
     int64_t retention_bytes;
     int64_t retention_ms; /* from here on: left out when all of it is 0 */
+    uint32_t flags, zero;
 };
+enum { TOPIC_COMPACT = 1 };
 enum { TOPIC_VALUE_SHORT = 16 };
 struct part_value {
     int64_t begin, end, base, bytes, time_max;
@@ -37,7 +40,7 @@ struct part_value {
 };
 
 struct job {
-    enum { JOB_EPOCH, JOB_CREATE, JOB_DELETE } kind;
+    enum { JOB_EPOCH, JOB_CREATE, JOB_DELETE, JOB_SWAP } kind;
     struct job *next;
     struct log_epoch *ep;
     log_done *done;
@@ -50,6 +53,13 @@ struct job {
     const struct log_topic_conf *conf;
     int rc;
     bool ready;
+    struct swap *swap; /* JOB_SWAP */
+};
+
+/* A compacted file in the place of a segment: made by the janitor, put there by the committer. */
+struct swap {
+    struct part *part;         /* its topic is referenced */
+    struct segment *old, *new; /* a reference each */
 };
 
 struct view { /* the state as of a commit: what log_state_each walks */
@@ -75,7 +85,7 @@ struct local {
     int lock_fd;
     struct segments segments;
     int64_t commit_bytes; /* as configured */
-    int64_t tend_ms;
+    int64_t tend_ms, tombstone_ms;
     bool changed_durability; /* commit logs found at open were written under the other one */
 
     pthread_mutex_t mu;
@@ -117,7 +127,7 @@ struct local {
 /* local.c */
 /* Whether the janitor visits it every tend_ms. */
 static inline bool topic_tended(const struct topic *t) {
-    return t->conf.retention_ms > 0;
+    return t->conf.retention_ms > 0 || t->conf.compact;
 }
 struct topic *local_topic(struct local *l, const char *name); /* under mu or in the committer */
 /* Under watch_mu and mu: watches move with the name. */
@@ -132,6 +142,10 @@ void committer_submit(struct local *l, struct job *j);
 struct job *committer_job(struct log_epoch *ep, log_done *done, void *arg);
 /* The janitor's: under mu and before stop_commits; the outcome does not matter. */
 void committer_chore(struct local *l, struct log_epoch *ep);
+void committer_swap(struct local *l, struct swap *s); /* alike; frees it */
+void swap_drop(struct swap *s);
+/* compact.c, janitor */
+void compact_part(struct local *l, struct part *p);
 /* janitor.c */
 void *janitor_run(void *local);
 /* Merges the sealed commit logs into a new snapshot. */

@@ -67,6 +67,7 @@ struct log_conf {
     int64_t segment_bytes; /* 0: 256 MiB */
     int64_t commit_bytes;  /* length at which a commit log is merged into the state snapshot;
                             * 0: that of the snapshot, within 64..256 MiB */
+    int64_t tombstone_ms;  /* 0: 24 h */
     int64_t tend_ms;       /* how often what is too old is looked for; 0: 10 s */
     const struct log_files *files; /* NULL: the real ones */
 };
@@ -75,6 +76,9 @@ struct log_topic_conf {
     uint32_t partitions;
     int64_t retention_bytes; /* -1: keep all. Whole segments are dropped from the oldest */
     int64_t retention_ms;    /* 0: keep all. Records appended longer ago go, within tend_ms */
+    bool
+        compact; /* of the records of a key only the last is kept, but for the newest segment; a
+                  * tombstone goes tombstone_ms after its append. Offsets stay: readers pass gaps */
 };
 struct log_topic_info {
     char name[LOG_NAME_MAX + 1];
@@ -82,7 +86,7 @@ struct log_topic_info {
     uint64_t id;        /* never used again: tells it from an earlier topic of its name */
     int64_t begin, end; /* committed; with several partitions the sums, whose difference is the
                          * number of records. Offsets: log_topic_ends */
-    int64_t bytes; /* of its files */
+    int64_t bytes;      /* of its files */
 };
 /* On success e->text is not empty when recovery cut something that nobody was told is committed;
  * it says what (a note for the operator; e->code is 0). */
@@ -109,7 +113,8 @@ int log_reader_open(struct log *log, const char *topic, uint32_t partition, int6
  * negative: ERR_NOTFOUND position below the begin or topic gone, ERR_SYSTEM corrupt segment (e says
  * file, byte, offsets lost; *offset is the first one behind the damage, to seek to: until then the
  * error repeats). `rows` points into a mapped segment and holds until the next read or close.
- * *offset is that of the first. */
+ * *offset is that of the first, the others follow without a gap; before it compaction may have left
+ * one. */
 int log_read(struct log_reader *r, uint32_t max, struct log_rows *rows, int64_t *offset,
              struct err *e);
 int log_seek(struct log_reader *r, int64_t offset, struct err *e);

@@ -430,6 +430,7 @@ static struct local *local_new(const struct log_conf *conf) {
     l->segments.segment_bytes = conf->segment_bytes > 0 ? conf->segment_bytes : SEGMENT_BYTES;
     l->commit_bytes = conf->commit_bytes;
     l->tend_ms = conf->tend_ms > 0 ? conf->tend_ms : TEND_MS;
+    l->tombstone_ms = conf->tombstone_ms > 0 ? conf->tombstone_ms : TOMBSTONE_MS;
     l->commit.durability = conf->durability;
     l->commit.fd = -1;
     l->tail = &l->head;

@@ -18,8 +18,9 @@ struct reader {
     int64_t offset; /* next record */
     bool have;      /* `rows` is the verified frame at `at` */
     struct log_rows rows;
-    int64_t first, frame_len;
-    uint32_t *scratch; /* ends of a part of a frame, counted from its first byte */
+    int64_t first, end, frame_len; /* offsets that it stands for; its bytes */
+    const uint32_t *offsets;       /* of its rows, counted from `first`; NULL: without gaps */
+    uint32_t *scratch;             /* ends of a part of a frame, counted from its first byte */
     uint32_t scratch_cap;
 };
 
@@ -94,8 +95,11 @@ static const struct frame *frame_at(const struct part *p, const struct segment *
     const struct frame *f = (const struct frame *)(m->p + at);
     if (f->magic != FRAME_MAGIC || !frame_head_ok(f))
         return NULL;
+    if (f->flags & FRAME_GAPS &&
+        (at + (int64_t)(sizeof *f + sizeof(struct frame_gaps)) > bytes || !frame_gaps_ok(f)))
+        return NULL;
     if (f->topic != p->topic->id || f->partition != p->number || f->first < min ||
-        f->first + f->n > atomic_load_explicit(&s->end, memory_order_acquire))
+        frame_end(f) > atomic_load_explicit(&s->end, memory_order_acquire))
         return NULL;
     return at + frame_bytes(f) <= bytes ? f : NULL;
 }
@@ -133,7 +137,7 @@ static void segment_scan(struct part *p, struct segment *s, const struct map *m,
         }
         mark_add(s, f->first, s->scanned, f->time_max);
         s->scanned += frame_bytes(f);
-        s->scanned_offset = f->first + f->n;
+        s->scanned_offset = frame_end(f);
     }
 }
 
@@ -180,9 +184,9 @@ static int64_t segment_find(struct part *p, struct segment *s, const struct map 
                 return at;
             at = next;
         }
-        if (offset < f->first + f->n)
+        if (offset < frame_end(f))
             return at;
-        min = f->first + f->n;
+        min = frame_end(f);
         at += frame_bytes(f);
     }
     return bytes;
@@ -229,7 +233,7 @@ static int64_t segment_time(struct part *p, struct segment *s, int64_t ms) {
         }
         if (f->time_max >= ms)
             found = f->first;
-        min = f->first + f->n;
+        min = frame_end(f);
         at += frame_bytes(f);
     }
     map_unref(m);
@@ -330,7 +334,7 @@ int reader_seek(struct log_reader *lr, int64_t offset, struct err *e) {
     if (offset > r->part->end)
         return err_set(e, ERR_INPUT, "offset %" PRId64 " is beyond the end %" PRId64 " of topic %s",
                        offset, (int64_t)r->part->end, r->part->topic->name);
-    if (r->have && offset >= r->first && offset < r->first + r->rows.n) {
+    if (r->have && offset >= r->first && offset < r->end) {
         r->offset = offset;
         return 0;
     }
@@ -420,11 +424,13 @@ static int reader_frame(struct reader *r, int64_t *offset, struct err *e) {
         r->map = m;
     }
     const struct frame *f = frame_at(p, r->seg, r->map, r->at, bytes, r->seg->base);
-    if (f && r->offset >= f->first && r->offset < f->first + f->n) {
+    if (f && r->offset >= f->first && r->offset < frame_end(f)) {
         if (!frame_rows(f, &r->rows))
-            return lost(r, r->seg->base, r->at, f->first + f->n, "a checksum does not match",
-                        offset, e);
+            return lost(r, r->seg->base, r->at, frame_end(f), "a checksum does not match", offset,
+                        e);
         r->first = f->first;
+        r->end = frame_end(f);
+        r->offsets = frame_offsets(f);
         r->frame_len = frame_bytes(f);
         r->have = true;
         return 0;
@@ -477,32 +483,62 @@ static void part_of_frame(struct reader *r, struct log_rows *rows, uint32_t k, u
         rows->times += k;
 }
 
+/* The first row of the frame at or behind r->offset, and how many follow it without a gap. */
+static uint32_t next_run(const struct reader *r, uint32_t *n) {
+    const uint32_t *off = r->offsets;
+    uint32_t at = (uint32_t)(r->offset - r->first), lo = 0, hi = r->rows.n;
+    if (!off) {
+        *n = r->rows.n - at;
+        return at;
+    }
+    while (lo < hi) {
+        uint32_t mid = lo + (hi - lo) / 2;
+        if (off[mid] < at)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    for (*n = 0; lo + *n < r->rows.n && off[lo + *n] == off[lo] + *n;)
+        ++*n;
+    return lo;
+}
+
+/* The frame of r->offset, which is below the committed end. */
+static int reader_have(struct reader *r, int64_t *offset, struct err *e) {
+    if (r->seg && !r->have && r->offset >= atomic_load_explicit(&r->seg->end, memory_order_acquire))
+        reader_leave(r);
+    int rc = r->seg ? 0 : reader_locate(r, offset, e);
+    return rc || r->have ? rc : reader_frame(r, offset, e);
+}
+
 int reader_read(struct log_reader *lr, uint32_t max, struct log_rows *rows, int64_t *offset,
                 struct err *e) {
     struct reader *r = (struct reader *)lr;
     struct part *p = r->part;
     *offset = r->offset;
     int rc = position_check(r, r->offset, e);
-    if (rc || r->offset >= atomic_load_explicit(&p->end, memory_order_acquire))
-        return rc;
-    if (r->seg && !r->have && r->offset >= atomic_load_explicit(&r->seg->end, memory_order_acquire))
-        reader_leave(r);
-    if (!r->seg && (rc = reader_locate(r, offset, e)))
-        return rc;
-    if (!r->have && (rc = reader_frame(r, offset, e)))
-        return rc;
-
-    uint32_t k = (uint32_t)(r->offset - r->first), n = r->rows.n - k;
-    if (n > max)
-        n = max;
-    if (n > (uint32_t)INT32_MAX / 4)
-        n = INT32_MAX / 4;
-    *rows = r->rows;
-    part_of_frame(r, rows, k, n);
-    r->offset += n;
-    if (r->offset == r->first + r->rows.n) {
-        r->have = false;
-        r->at += r->frame_len;
+    while (!rc && max && r->offset < atomic_load_explicit(&p->end, memory_order_acquire)) {
+        if ((rc = reader_have(r, offset, e)))
+            break;
+        uint32_t n, k = next_run(r, &n), run = n;
+        if (n > max)
+            n = max;
+        if (n > (uint32_t)INT32_MAX / 4)
+            n = INT32_MAX / 4;
+        if (n) {
+            *rows = r->rows;
+            part_of_frame(r, rows, k, n);
+            *offset = r->first + (r->offsets ? r->offsets[k] : k);
+            r->offset = *offset + n;
+        }
+        if (n == run && k + n == r->rows.n) { /* also the gap behind the last row */
+            r->offset = r->end;
+            r->have = false;
+            r->at += r->frame_len;
+        }
+        if (n)
+            return (int)n;
+        *offset = r->offset;
     }
-    return (int)n;
+    return rc;
 }

@@ -227,7 +227,7 @@ static int load_topic(struct local *l, const struct entry *en, struct err *e) {
     struct topic_value v = { 0 };
     char name[LOG_NAME_MAX + 1];
     uint32_t len = en->klen - 2;
-    if ((en->vlen != sizeof v && en->vlen != TOPIC_VALUE_SHORT) || len > LOG_NAME_MAX)
+    if (en->vlen < TOPIC_VALUE_SHORT || en->vlen > sizeof v || len > LOG_NAME_MAX)
         return bad_entry(e);
     memcpy(&v, en->value, en->vlen);
     memcpy(name, en->key + 2, len);
@@ -237,7 +237,8 @@ static int load_topic(struct local *l, const struct entry *en, struct err *e) {
         return bad_entry(e);
     struct log_topic_conf conf = { .partitions = v.partitions,
                                    .retention_bytes = v.retention_bytes,
-                                   .retention_ms = v.retention_ms };
+                                   .retention_ms = v.retention_ms,
+                                   .compact = v.flags & TOPIC_COMPACT };
     local_topic_insert(l, topic_new(&l->segments, name, v.id, &conf));
     if (v.id >= l->next_topic)
         l->next_topic = v.id + 1;
@@ -329,6 +330,8 @@ static int replay_open(struct part *p, int64_t base, bool *anew) {
     int rc = part_open(p, base, O_RDWR | O_CREAT);
     if (rc == -ENOENT && (rc = topic_make(p->topic, true)) == 0)
         rc = part_open(p, base, O_RDWR | O_CREAT);
+    struct segment_head h;
+    p->compacted = !rc && segment_head_read(p, p->fd, base, &h) && h.compacted;
     return rc;
 }
 
@@ -357,6 +360,8 @@ static int replay_frame(void *arg, const struct commit_frame *f, const char *ent
             continue;
         bool anew;
         int rc = replay_open(p, c.base, &anew);
+        if (!rc && p->compacted) /* what is left of these rows was synced before */
+            continue;
         struct segment_head h;
         segment_head_make(&h, p, c.base, c.prev);
         if (!rc && anew) /* the first frame of it may be passed over */

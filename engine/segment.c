@@ -13,6 +13,7 @@
 int64_t frame_bytes(const struct frame *f) {
     int64_t ends = pad8((int64_t)f->n * 4);
     int64_t len = (int64_t)sizeof *f + ends + pad8(f->values_len);
+    len += f->flags & FRAME_GAPS ? (int64_t)sizeof(struct frame_gaps) + ends : 0;
     len += f->flags & FRAME_KEYS ? ends + pad8(f->keys_len) : 0;
     len += f->flags & FRAME_TIMES ? (int64_t)f->n * 8 : 0;
     return len + (f->flags & FRAME_HEADERS ? ends + pad8(f->headers_len) : 0);
@@ -22,11 +23,51 @@ static uint32_t frame_crc(const struct frame *f) {
     return crc32c(0, (const char *)f + 8, sizeof *f - 8);
 }
 
+static uint32_t gaps_crc(const struct frame *f, const struct frame_gaps *g) {
+    return crc32c(f->crc, g, sizeof *g - sizeof g->crc);
+}
+
+bool frame_gaps_ok(const struct frame *f) {
+    const struct frame_gaps *g = (const struct frame_gaps *)(f + 1);
+    return g->crc == gaps_crc(f, g) && g->end > f->first && g->end - f->first >= f->n &&
+           g->end - f->first <= UINT32_MAX;
+}
+
+int64_t frame_end(const struct frame *f) {
+    return f->flags & FRAME_GAPS ? ((const struct frame_gaps *)(f + 1))->end : f->first + f->n;
+}
+
+const uint32_t *frame_offsets(const struct frame *f) {
+    if (!(f->flags & FRAME_GAPS))
+        return NULL;
+    return (const uint32_t *)((const struct frame_gaps *)(f + 1) + 1);
+}
+
+void frame_gaps_make(struct frame *f, struct frame_gaps *g, int64_t end, const uint32_t *offset) {
+    f->flags |= FRAME_GAPS;
+    f->crc = frame_crc(f);
+    *g = (struct frame_gaps){ .end = end, .offsets = crc32c(0, offset, (size_t)f->n * 4) };
+    g->crc = gaps_crc(f, g);
+}
+
+/* They rise, and stay within the frame. */
+static bool offsets_ok(const struct frame *f) {
+    const struct frame_gaps *g = (const struct frame_gaps *)(f + 1);
+    const uint32_t *off = frame_offsets(f);
+    if (!off)
+        return true;
+    for (uint32_t i = 1; i < f->n; i++)
+        if (off[i] <= off[i - 1])
+            return false;
+    return g->offsets == crc32c(0, off, (size_t)f->n * 4) &&
+           (f->n == 0 || off[f->n - 1] < g->end - f->first);
+}
+
 bool frame_head_ok(const struct frame *f) {
     return f->magic == FRAME_MAGIC && f->crc == frame_crc(f) &&
-           !(f->flags & ~(uint32_t)FRAME_FLAGS) && f->n > 0 && f->n < LOG_NULL / 4 &&
-           f->values_len < LOG_NULL && f->keys_len < LOG_NULL && f->headers_len < LOG_NULL &&
-           f->first >= 0 && f->first <= INT64_MAX - f->n;
+           !(f->flags & ~(uint32_t)FRAME_FLAGS) && (f->n > 0 || f->flags & FRAME_GAPS) &&
+           f->n < LOG_NULL / 4 && f->values_len < LOG_NULL && f->keys_len < LOG_NULL &&
+           f->headers_len < LOG_NULL && f->first >= 0 && f->first <= INT64_MAX - f->n;
 }
 
 /* Ends never fall, a null takes no bytes, the last one is `len`. */
@@ -55,6 +96,8 @@ bool frame_rows(const struct frame *f, struct log_rows *rows) {
     const char *p = (const char *)(f + 1);
     uint32_t crc = 0;
     *rows = (struct log_rows){ .n = f->n, .time = f->time };
+    if (f->flags & FRAME_GAPS)
+        p += sizeof(struct frame_gaps) + (size_t)pad8((int64_t)f->n * 4);
     rows->value_end = take_ends(&p, &rows->values, f->n, f->values_len, &crc);
     if (f->flags & FRAME_KEYS)
         rows->key_end = take_ends(&p, &rows->keys, f->n, f->keys_len, &crc);
@@ -65,7 +108,7 @@ bool frame_rows(const struct frame *f, struct log_rows *rows) {
     }
     if (f->flags & FRAME_HEADERS)
         rows->header_end = take_ends(&p, &rows->headers, f->n, f->headers_len, &crc);
-    return crc == f->payload && ends_ok(rows->value_end, f->n, f->values_len) &&
+    return crc == f->payload && offsets_ok(f) && ends_ok(rows->value_end, f->n, f->values_len) &&
            (!rows->key_end || ends_ok(rows->key_end, f->n, f->keys_len)) &&
            (!rows->header_end || ends_ok(rows->header_end, f->n, f->headers_len));
 }
@@ -84,6 +127,18 @@ void segment_head_make(struct segment_head *h, const struct part *p, int64_t bas
                                 .prev = prev };
     memcpy(h->magic, SEGMENT_MAGIC, sizeof h->magic);
     h->crc = head_crc(h);
+}
+
+void segment_head_compacted(struct segment_head *h, int64_t clean) {
+    h->compacted = 1;
+    h->clean = clean;
+    h->crc = head_crc(h);
+}
+
+bool segment_head_read(const struct part *p, int fd, int64_t base, struct segment_head *h) {
+    const struct log_files *f = p->topic->segments->files;
+    return !files_read(f, fd, h, sizeof *h, 0) && h->crc == head_crc(h) && h->base == base &&
+           h->topic == p->topic->id && h->partition == p->number;
 }
 
 static const char zeros[8];
@@ -131,6 +186,8 @@ struct topic *topic_new(struct segments *ss, const char *name, uint32_t id,
         p->topic = t;
         p->number = i;
         p->fd = -1;
+        p->clean = -1;
+        p->tombstone = INT64_MAX;
         p->tail.base = -1;
         p->tail.time_max = INT64_MIN;
         pthread_mutex_init(&p->mu, NULL);
@@ -176,6 +233,11 @@ int segment_path(const struct part *p, int64_t base, char path[FILES_PATH_MAX]) 
                             p->topic->segments->dir, p->topic->name, p->number, base));
 }
 
+int segment_tmp_path(const struct part *p, int64_t base, char path[FILES_PATH_MAX]) {
+    return path_ok(snprintf(path, FILES_PATH_MAX, "%s/%s/%" PRIu32 "/%020" PRId64 ".seg.tmp",
+                            p->topic->segments->dir, p->topic->name, p->number, base));
+}
+
 int topic_make(struct topic *t, bool sync) {
     const struct log_files *f = t->segments->files;
     char path[FILES_PATH_MAX];
@@ -197,12 +259,12 @@ int topic_make(struct topic *t, bool sync) {
     return rc;
 }
 
-static struct segment *segment_new(int64_t base, int64_t bytes) {
+struct segment *segment_new(int64_t base, int64_t bytes) {
     struct segment *s = calloc(1, sizeof *s);
     if (!s)
         abort();
     s->base = base;
-    s->prev = -1;
+    s->prev = s->clean = -1;
     s->bytes = s->bytes_next = bytes;
     s->end = INT64_MAX;
     s->refs = 1;
@@ -248,9 +310,17 @@ static int load_each(void *arg, const char *name) {
     struct part *p = l->p;
     const struct log_files *f = p->topic->segments->files;
     int64_t base = name_base(name);
+    char path[FILES_PATH_MAX];
+    size_t len = strlen(name);
+    if (len == 28 && !strcmp(name + 20, ".seg.tmp")) { /* of a compaction that was interrupted */
+        int n = part_path(p, path) ? -1 : (int)strlen(path);
+        if (n > 0 && !path_ok(n + 1 + (int)len)) {
+            snprintf(path + n, sizeof path - (size_t)n, "/%s", name);
+            f->unlink(f->ctx, path);
+        }
+    }
     if (base < 0)
         return 0;
-    char path[FILES_PATH_MAX];
     int rc = segment_path(p, base, path);
     if (rc)
         return l->rc = rc;
@@ -294,9 +364,10 @@ static int load_size(struct part *p, struct segment *s, struct err *e) {
     }
     s->bytes = s->bytes_next = size;
     struct segment_head h;
-    if (!rc && !files_read(f, fd, &h, sizeof h, 0) && h.crc == head_crc(&h) && h.base == s->base &&
-        h.topic == p->topic->id && h.partition == p->number)
+    if (!rc && segment_head_read(p, fd, s->base, &h)) {
         s->prev = h.prev;
+        s->clean = h.compacted ? h.clean : -1;
+    }
     struct frame first;
     bool known = active && !rc && !files_read(f, fd, &first, sizeof first, SEGMENT_HEAD) &&
                  frame_head_ok(&first);
@@ -422,6 +493,8 @@ int part_open(struct part *p, int64_t base, int flags) {
 
 static int64_t part_segment_bytes(const struct part *p) {
     int64_t limit = p->topic->segments->segment_bytes, keep = p->topic->conf.retention_bytes;
+    if (p->topic->conf.compact && limit > COMPACT_BYTES)
+        limit = COMPACT_BYTES;
     if (keep < 0)
         return limit;
     int64_t share = keep / RETENTION_SEGMENTS;
@@ -510,7 +583,7 @@ void part_trim(struct part *p, int64_t offset) {
     }
 }
 
-static uint32_t frame_flags(const struct log_buf *buf) {
+uint32_t frame_flags(const struct log_buf *buf) {
     return (buf->key_end ? FRAME_KEYS : 0) | (buf->times ? FRAME_TIMES : 0) |
            (buf->header_end ? FRAME_HEADERS : 0);
 }
@@ -594,6 +667,28 @@ void part_publish(struct part *p, part_drop *drop, void *arg) {
     atomic_store_explicit(&p->end, p->tail.end, memory_order_release);
     atomic_store_explicit(&p->begin, p->tail.begin, memory_order_release);
     forget(p, gone, drop, arg);
+}
+
+void part_swap(struct part *p, struct segment *old, struct segment *new) {
+    const struct log_files *f = p->topic->segments->files;
+    char path[FILES_PATH_MAX], tmp[FILES_PATH_MAX];
+    uint32_t i = 0;
+    if (segment_path(p, old->base, path) || segment_tmp_path(p, old->base, tmp))
+        return;
+    while (i < p->segs && p->seg[i] != old)
+        i++;
+    if (p->topic->deleted || i + 1 >= p->segs) { /* given up meanwhile */
+        f->unlink(f->ctx, tmp);
+        return;
+    }
+    pthread_mutex_lock(&p->mu);
+    if (!f->rename(f->ctx, tmp, path)) {
+        new->end = old->end;
+        new->refs++;
+        p->seg[i] = new;
+        segment_unref(old);
+    }
+    pthread_mutex_unlock(&p->mu);
 }
 
 /* Errors are without effect here: what remains behind the committed end is overwritten by the next

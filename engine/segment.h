@@ -3,8 +3,10 @@
  *
  * A segment is a 64-byte header and a run of frames, each 64 bytes of header and a payload of
  * arrays padded to 8 bytes: u32 value_end[n], values, and with FRAME_KEYS u32 key_end[n], keys,
- * with FRAME_TIMES i64 times[n], with FRAME_HEADERS u32 header_end[n], headers (log_rows.h). Little
- * endian. Readers use the arrays where they lie. */
+ * with FRAME_TIMES i64 times[n], with FRAME_HEADERS u32 header_end[n], headers (log_rows.h).
+ * Compaction makes frames with FRAME_GAPS: between header and payload a struct frame_gaps and u32
+ * offset[n], counted from the first offset that the frame stands for; n may be 0. Little endian.
+ * Readers use the arrays where they lie. */
 #ifndef BRAID_SEGMENT_H
 #define BRAID_SEGMENT_H
 #include "engine/files.h"
@@ -20,12 +22,14 @@ enum {
     FRAME_KEYS = 1,
     FRAME_TIMES = 2,
     FRAME_HEADERS = 4,
-    FRAME_FLAGS = 7,
+    FRAME_GAPS = 8,
+    FRAME_FLAGS = 15,
     FRAME_VECTORS = 14,          /* iovecs of a frame */
     INDEX_STEP = 256 << 10,      /* bytes between entries of the index in memory */
     SEGMENT_FDS_MAX = 256,       /* files held open for appending, over all topics */
     RETENTION_SEGMENTS = 4,      /* a topic with retention has at least so many segments */
     SEGMENT_BYTES_MIN = 1 << 20, /* but none made smaller than this by that rule */
+    COMPACT_BYTES = 32 << 20,    /* segments of compacted topics */
     TRIM_BYTES = 2 << 20         /* an active segment that is trimmed is closed beyond this */
 };
 
@@ -36,7 +40,9 @@ struct segment_head {
     int64_t base; /* offset of the first record */
     int64_t prev; /* base of the segment before, -1: none. What is between the two is of a refused
                    * group and back after a loss of power */
-    uint64_t zero[3];
+    uint64_t compacted; /* 0 or 1 */
+    int64_t clean;      /* compacted: records before this offset have been taken into account */
+    uint64_t zero;
 };
 
 struct frame {
@@ -51,6 +57,11 @@ struct frame {
     int64_t time_max; /* greatest `time` of this partition up to here: never falls */
     uint32_t partition, headers_len;
 };
+struct frame_gaps {
+    int64_t end;      /* behind the last offset that the frame stands for */
+    uint32_t offsets; /* crc32c of them */
+    uint32_t crc;     /* of the fields before, on top of the header's */
+};
 _Static_assert(sizeof(struct segment_head) == SEGMENT_HEAD && sizeof(struct frame) == 64, "format");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files are little endian");
 
@@ -58,6 +69,14 @@ struct part;
 static inline int64_t pad8(int64_t n) {
     return (n + 7) & ~(int64_t)7;
 }
+/* Behind the last offset of a frame whose header, with FRAME_GAPS also what follows it, is whole.
+ */
+int64_t frame_end(const struct frame *f);
+bool frame_gaps_ok(const struct frame *f);            /* the struct behind the header is whole */
+const uint32_t *frame_offsets(const struct frame *f); /* NULL: first, first + 1, ... */
+/* Makes a frame one with gaps: `offset` has f->n of them, counted from f->first. */
+void frame_gaps_make(struct frame *f, struct frame_gaps *g, int64_t end, const uint32_t *offset);
+uint32_t frame_flags(const struct log_buf *buf); /* without FRAME_GAPS */
 /* Bytes of a whole frame. */
 int64_t frame_bytes(const struct frame *f);
 /* Whether the header is whole and possible in itself. */
@@ -65,6 +84,9 @@ bool frame_head_ok(const struct frame *f);
 /* Checksum and form of the payload behind a good header; fills rows. */
 bool frame_rows(const struct frame *f, struct log_rows *rows);
 void segment_head_make(struct segment_head *h, const struct part *p, int64_t base, int64_t prev);
+void segment_head_compacted(struct segment_head *h, int64_t clean);
+/* The header of the segment `base` in the open file; false when it is not whole. */
+bool segment_head_read(const struct part *p, int fd, int64_t base, struct segment_head *h);
 
 /* A mapping, shared by the readers of a segment. */
 struct map {
@@ -81,6 +103,7 @@ struct segment {
     _Atomic int64_t end;   /* base of the next segment, INT64_MAX: there is none. What is behind it
                             * in the file is of a refused group, back after a loss of power */
     int64_t bytes_next;    /* of the group being written; committer */
+    int64_t clean;         /* as in its header, -1: not compacted */
     int64_t first_time;    /* active: `time_max` of its first frame; committer */
     atomic_int refs;       /* its part and the readers on it */
     /* Under part->mu: */
@@ -113,6 +136,10 @@ struct part {
     struct segment *active;
     struct segment **fresh; /* made by this group */
     uint32_t fresh_n, fresh_cap;
+    bool compacted; /* in recovery: the segment that is open */
+    /* Janitor: compaction has got so far, -1: to be found out; append time of the oldest tombstone
+     * that it has left. */
+    int64_t clean, tombstone;
     int fd; /* of the active segment or -1 */
     uint64_t used;
 };
@@ -176,6 +203,12 @@ void part_abort(struct part *p, bool cut);
  * negated errno. */
 int part_open(struct part *p, int64_t base, int flags);
 void part_close(struct part *p); /* its fd */
+struct segment *segment_new(int64_t base, int64_t bytes);
+/* DIR/….seg.tmp of a segment under compaction. 0 or a negated errno. */
+int segment_tmp_path(const struct part *p, int64_t base, char path[FILES_PATH_MAX]);
+/* `new`, whose rows are in the tmp file, takes the place of `old`, when that is still a closed
+ * segment of the partition; else the file goes. */
+void part_swap(struct part *p, struct segment *old, struct segment *new);
 /* The vectors of a frame; returns their number. */
 int frame_vectors(const struct frame *f, const struct log_buf *buf, struct iovec v[FRAME_VECTORS]);
 

@@ -855,6 +855,7 @@ int log_suite_run(const struct log_suite *s) {
         CASE(suite_retention_drops_the_oldest),
         CASE(suite_retention_by_age),
         CASE(suite_trims),
+        CASE(suite_compaction),
         CASE(suite_trims_of_everything),
         CASE(offsets_by_time),
         CASE(commits_are_ordered_and_wake),

@@ -40,4 +40,5 @@ void suite_retention_by_age(void **state);
 void suite_trims(void **state);
 void suite_trims_of_everything(void **state);
 void suite_records_have_more_than_a_value(void **state);
+void suite_compaction(void **state);
 #endif

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -308,4 +309,147 @@ void suite_records_have_more_than_a_value(void **state) {
         }
         end += n;
     }
+}
+
+/* ---- compaction ---- */
+
+enum { COMPACT_KEYS = 40, COMPACT_ROUNDS = 60, TOMBSTONE_MS = 100000 };
+
+struct compact_model {
+    int64_t n;
+    int key[COMPACT_ROUNDS * 60]; /* of record i; -1: none */
+    bool null[COMPACT_ROUNDS * 60];
+    int64_t time[COMPACT_ROUNDS * 60];
+};
+
+static void append_keyed(struct log *log, struct compact_model *m, uint64_t *s, int64_t now) {
+    struct log_epoch *ep = log_epoch_begin(log);
+    struct log_buf *b = log_buf_new();
+    for (uint32_t n = 1 + (uint32_t)(test_random(s) % 50); n-- > 0; m->n++) {
+        char key[16], *p = log_buf_room(b, 32);
+        m->key[m->n] = (int)(test_random(s) % (COMPACT_KEYS + 1)) - 1;
+        m->null[m->n] = m->key[m->n] >= 0 && test_random(s) % 6 == 0;
+        m->time[m->n] = now;
+        if (m->null[m->n])
+            log_buf_null(b);
+        else
+            log_buf_end(b, (size_t)snprintf(p, 32, "value-%lld", (long long)m->n));
+        int len = snprintf(key, sizeof key, "key%d", m->key[m->n]);
+        log_buf_key(b, key, (size_t)len, m->key[m->n] < 0);
+    }
+    log_buf_seal(b);
+    assert_int_equal(log_epoch_append(ep, "t", 0, b, now, NULL), 0);
+    log_buf_unref(b);
+    suite_commit(ep);
+}
+
+static void expect_keyed(const struct log_rows *r, uint32_t k, const struct compact_model *m,
+                         int64_t i) {
+    char want[32];
+    uint32_t at = log_end(r->value_end, (int64_t)k - 1), len = log_end(r->value_end, k) - at;
+    assert_true(i < m->n);
+    assert_int_equal(!!(r->value_end[k] & LOG_NULL), m->null[i]);
+    int n = m->null[i] ? 0 : snprintf(want, sizeof want, "value-%lld", (long long)i);
+    assert_int_equal(len, n);
+    assert_memory_equal(r->values + at, want, len);
+    bool key = r->key_end && !(r->key_end[k] & LOG_NULL);
+    assert_int_equal(key, m->key[i] >= 0);
+    if (!key)
+        return;
+    at = log_end(r->key_end, (int64_t)k - 1);
+    n = snprintf(want, sizeof want, "key%d", m->key[i]);
+    assert_int_equal(r->key_end[k] - at, n);
+    assert_memory_equal(r->keys + at, want, (size_t)n);
+}
+
+/* Reads on from `from`; what is there is in order and as it was written, and nothing is missing but
+ * what a later record of its key replaces, or tombstones whose time has come. The number of records
+ * that could have gone but are there, in the older half. */
+static int64_t check_keyed(struct log *log, const struct compact_model *m, int64_t from,
+                           int64_t now, uint32_t max) {
+    struct log_reader *r;
+    struct log_rows rows;
+    struct err e = ERR_INIT;
+    int64_t offset, at = from, last[COMPACT_KEYS], stale = 0;
+    memset(last, 0xff, sizeof last);
+    for (int64_t i = 0; i < m->n; i++)
+        if (m->key[i] >= 0)
+            last[m->key[i]] = i;
+    assert_int_equal(log_reader_open(log, "t", 0, from, &r, &e), 0);
+    for (int n;; at = offset + n) {
+        n = log_read(r, max, &rows, &offset, &e);
+        if (n < 0)
+            fail_msg("%s", e.text);
+        int64_t to = n ? offset : m->n;
+        for (; at < to; at++) {
+            bool gone = m->key[at] >= 0 && (last[m->key[at]] > at ||
+                                            (m->null[at] && m->time[at] <= now - TOMBSTONE_MS));
+            if (!gone)
+                fail_msg("record %lld is missing", (long long)at);
+        }
+        if (n == 0)
+            break;
+        for (uint32_t k = 0; k < (uint32_t)n; k++) {
+            int64_t i = offset + k;
+            expect_keyed(&rows, k, m, i);
+            bool gone = m->key[i] >= 0 &&
+                        (last[m->key[i]] > i || (m->null[i] && m->time[i] < now - TOMBSTONE_MS));
+            stale += gone && i < m->n / 2;
+        }
+    }
+    log_reader_close(r);
+    return stale;
+}
+
+/* Until compaction has done its work: what is not old is more than the newest segment and as much
+ * as it may leave for the next pass. */
+static void wait_compacted(struct log *log, const struct compact_model *m, int64_t now) {
+    while (check_keyed(log, m, 0, now, 1000) > 0)
+        usleep(500);
+}
+
+void suite_compaction(void **state) {
+    struct log *log = suite_log(state);
+    struct log_topic_conf tc = { .partitions = 1, .retention_bytes = -1, .compact = true };
+    struct compact_model *m = calloc(1, sizeof *m);
+    struct log_topic_info info;
+    struct err e = ERR_INIT;
+    struct log_reader *r;
+    struct log_rows rows;
+    uint64_t s = test_seed(23);
+    int64_t now = 1700000000000, offset;
+    clock_freeze(now);
+    assert_int_equal(log_topic_create(log, "t", &tc, &e), 0);
+    for (int round = 0; round < COMPACT_ROUNDS; round++) {
+        append_keyed(log, m, &s, now);
+        if (round == 5)
+            assert_int_equal(log_reader_open(log, "t", 0, 20, &r, &e), 0);
+        if (round % 7 == 3)
+            check_keyed(log, m, (int64_t)(test_random(&s) % (uint64_t)m->n), now,
+                        1 + (uint32_t)(test_random(&s) % 40));
+        if (round % 20 == 19)
+            wait_compacted(log, m, now);
+        if (round == 30) { /* a reader from before keeps its place */
+            for (int n; (n = log_read(r, 13, &rows, &offset, &e)) > 0;)
+                for (uint32_t k = 0; k < (uint32_t)n; k++)
+                    expect_keyed(&rows, k, m, offset + k);
+            log_reader_close(r);
+        }
+        if (round % 25 == 24)
+            log = suite_again(state);
+        now += 1000;
+        clock_freeze(now);
+    }
+    /* Old tombstones go with the next pass: enough new records for one. */
+    now += TOMBSTONE_MS;
+    clock_freeze(now);
+    wait_compacted(log, m, now);
+    assert_int_equal(log_topic_info(log, "t", &info, &e), 0);
+    assert_true(info.conf.compact && info.begin == 0 && info.end == m->n);
+    for (int64_t at = 0; at <= m->n; at += 1 + (int64_t)(test_random(&s) % 90))
+        check_keyed(log, m, at, now, 1 + (uint32_t)(test_random(&s) % 40));
+    log = suite_again(state);
+    check_keyed(log, m, 0, now, 7);
+    clock_freeze(INT64_MIN);
+    free(m);
 }

@@ -17,7 +17,15 @@
 
 #include <cmocka.h>
 
-enum { TOPICS = 4, KEYS = 30, PENDING = 8, EFFECTS = 12, RETAINED = 3 };
+enum {
+    TOPICS = 4,
+    KEYS = 30,
+    PENDING = 8,
+    EFFECTS = 12,
+    RETAINED = 3,
+    COMPACTED = 1,
+    RECORD_KEYS = 8
+};
 
 /* The fault layer keeps its own account of what is on disk, so the real files need no disk. */
 static const char *fast_dir(void) {
@@ -57,7 +65,7 @@ struct world {
     uint64_t key[KEYS]; /* 0: absent */
     struct pending p[PENDING];
     int pending;
-    int commits, aborts, unknowns, crashes, powers, keys_seen;
+    int commits, aborts, unknowns, crashes, powers, keys_seen, compacted;
 };
 
 static uint64_t rnd(struct world *w, uint64_t n) {
@@ -180,8 +188,11 @@ static void op_commit(struct world *w) {
             continue;
         }
         struct log_buf *b = log_buf_new();
-        for (uint32_t k = 0; k < e->n; k++)
+        for (uint32_t k = 0; k < e->n; k++) {
+            char key = (char)('a' + w->next_id % RECORD_KEYS);
             log_buf_end(b, value_of(w->next_id++, log_buf_room(b, sizeof value)));
+            log_buf_key(b, &key, 1, e->topic != COMPACTED);
+        }
         log_buf_seal(b);
         log_epoch_append(ep, topic_name(e->topic), 0, b, (int64_t)w->seq, NULL);
         log_buf_unref(b);
@@ -201,7 +212,9 @@ static void op_topic(struct world *w) {
     int i = (int)rnd(w, TOPICS);
     struct mtopic *t = &w->t[i];
     struct err e = ERR_INIT;
-    struct log_topic_conf tc = { .partitions = 1, .retention_bytes = i == RETAINED ? 3000 : -1 };
+    struct log_topic_conf tc = { .partitions = 1,
+                                 .retention_bytes = i == RETAINED ? 3000 : -1,
+                                 .compact = i == COMPACTED };
     if (t->unsure || (t->live && rnd(w, 4)))
         return;
     int rc = t->live ? log_topic_delete(w->log, topic_name(i), &e)
@@ -216,6 +229,14 @@ static void op_topic(struct world *w) {
 }
 
 /* ---- checks ---- */
+
+/* Whether compaction may have dropped record `at`: its key has a later one. */
+static bool superseded(const struct mtopic *t, int64_t at) {
+    for (int64_t k = at + 1; k < t->n; k++)
+        if (t->id[k] % RECORD_KEYS == t->id[at] % RECORD_KEYS)
+            return true;
+    return false;
+}
 
 static void check_topic(struct world *w, int i) {
     const struct mtopic *t = &w->t[i];
@@ -243,6 +264,10 @@ static void check_topic(struct world *w, int i) {
     static char want[8192];
     for (int n; (n = log_read(r, 1 + (uint32_t)rnd(w, 40), &rows, &offset, &e)) != 0; at += n) {
         CHECK(w, n > 0, "%s:%ld: %s", e.file, e.offset, e.text);
+        for (; i == COMPACTED && at < offset; at++) {
+            CHECK(w, superseded(t, at), "record %lld of %s is gone", (long long)at, topic_name(i));
+            w->compacted++;
+        }
         CHECK(w, offset == at && at + n <= t->n, "offset");
         for (int k = 0; k < n; k++) {
             uint32_t from = k ? rows.value_end[k - 1] : 0;
@@ -409,7 +434,8 @@ static void run_script(uint64_t seed, enum log_durability durability, struct wor
     assert_non_null(mkdtemp(w.dir));
     w.conf = (struct log_conf){ .durability = durability,
                                 .segment_bytes = 300 + (int64_t)rnd(&w, 5000),
-                                .commit_bytes = 500 + (int64_t)rnd(&w, 6000) };
+                                .commit_bytes = 500 + (int64_t)rnd(&w, 6000),
+                                .tend_ms = 1 };
     new_layer(&w);
     open_world(&w);
     for (int i = 0; i < 60; i++) {
@@ -442,6 +468,7 @@ static void run_script(uint64_t seed, enum log_durability durability, struct wor
     sum->unknowns += w.unknowns;
     sum->crashes += w.crashes;
     sum->powers += w.powers;
+    sum->compacted += w.compacted;
 }
 
 static void scripts(enum log_durability durability) {
@@ -450,11 +477,12 @@ static void scripts(enum log_durability durability) {
     int n = getenv("BRAID_SEED") ? 1 : test_scale(60);
     for (int i = 0; i < n; i++)
         run_script(seed + (uint64_t)i, durability, &sum);
-    print_message(
-        "%d scripts: %d commits, %d aborted, %d unknown, %d crashes, %d losses of power\n", n,
-        sum.commits, sum.aborts, sum.unknowns, sum.crashes, sum.powers);
+    print_message("%d scripts: %d commits, %d aborted, %d unknown, %d crashes, %d losses of power, "
+                  "%d records seen gone by compaction\n",
+                  n, sum.commits, sum.aborts, sum.unknowns, sum.crashes, sum.powers, sum.compacted);
     if (n < 20)
         return;
+    assert_true(sum.compacted > n);
     assert_true(sum.commits > 10 * n && sum.aborts > n && sum.crashes > n && sum.unknowns > 0);
     assert_true(durability == LOG_PROCESS || sum.powers > n);
 }

@@ -27,6 +27,7 @@ static struct log *fresh(void *arg, int64_t segment_bytes) {
     conf = (struct log_conf){ .dir = dir,
                               .segment_bytes = segment_bytes,
                               .tend_ms = 1,
+                              .tombstone_ms = 100000,
                               .durability = *(enum log_durability *)arg };
     snprintf(dir, sizeof dir, "/tmp/braid-log-XXXXXX");
     assert_non_null(mkdtemp(dir));
