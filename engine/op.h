@@ -245,6 +245,9 @@ enum op_flags {
                         * on partitions by such fields still do so behind it */
     OP_LIMITS = 8192,  /* its state may have a time to live and limits: a row needs nothing but
                         * the value of its key in table 0, by way of keyed.h */
+    OP_TABLE = 16384,  /* of a source: its rows are a table, read whole by each new reader. Of a
+                        * join: it keeps the rows of its in-ports after the first, which make
+                        * nothing come out by themselves */
     OP_EXCHANGE = 4096 /* a stage of an exchange (exchange.h): as OP_SINK it writes, as
                         * OP_SOURCE it reads the internal topic of the instance that feeds
                         * it. The writer's rows are (value, partition) */

@@ -133,13 +133,14 @@ const struct op_desc op_table = {
         "A source whose rows replace each other by key, for `lookup_join`: a topic, read from its "
         "oldest record on, in which a row is valid from its event time until the next one of its "
         "key; or a file, whose rows are valid always. A file's version is its content at submit: "
-        "when it has changed, submit the dataflow again (`replace`). A table is read anew by each "
-        "dataflow, from its beginning.",
+        "when it has changed, submit the dataflow again (`replace`). Dataflows share a table "
+        "together "
+        "with the joins that have read it; whoever else comes later reads it from its beginning.",
     .example = "{\"topic\": \"prices\", \"schema\": {\"id\": \"string\", \"price\": \"f64\"}}",
     .semantics = 1,
     .params = table_params,
     .config_size = sizeof(struct table_config),
-    .flags = OP_DETERMINISTIC | OP_SOURCE | OP_SETS_TIME,
+    .flags = OP_DETERMINISTIC | OP_SOURCE | OP_SETS_TIME | OP_TABLE,
     .memory = MEMORY_NONE,
     .lower = table_lower,
 };

@@ -14,6 +14,8 @@ struct merging {
     uint64_t former_stamp;          /* of the instances that it used */
     struct errs *es;
     struct inst **parents; /* of the stage at hand, by link */
+    struct inst **table;   /* by stage: the running table that it joins; NULL: none */
+    bool trying;           /* find_running only looks */
     bool timeless;         /* no timers and one source: watermarks cannot change its output */
 };
 
@@ -106,7 +108,7 @@ static struct inst *find_running(const struct merging *m, const struct spec_stag
         if (shared && better(in, best))
             best = in;
     }
-    if (own && !shared)
+    if (own && !shared && !m->trying)
         own->stamp = 0;
     return own ? own : best;
 }
@@ -142,6 +144,81 @@ static void find_parents(struct merging *m, int i) {
     }
 }
 
+/* ---- tables ---- */
+
+/* A table is read from its beginning, so who comes later needs a reader of its own; unless all
+ * that its rows reach in this dataflow runs already, up to joins that have kept them. */
+static bool is_table(const struct merging *m, int i) {
+    const struct spec_stage *st = &m->s->stages[i];
+    return st->attach && (st->op->flags & OP_SOURCE) &&
+           (m->s->tasks[st->task].op->flags & OP_TABLE);
+}
+
+/* What runs already of the dataflow with the tables chosen so far. */
+static void try_stages(struct merging *m) {
+    m->trying = true;
+    for (int i = 0; i < m->s->nstages; i++) {
+        const struct spec_stage *st = &m->s->stages[i];
+        bool fed = true;
+        for (int k = 0; k < st->nlinks; k++)
+            fed &= m->f->stage[st->links[k].from] != NULL;
+        m->f->stage[i] = m->table[i];
+        if (!fed || m->table[i])
+            continue;
+        find_parents(m, i);
+        m->f->stage[i] = find_running(m, st);
+    }
+    m->trying = false;
+}
+
+static bool all_kept(struct merging *m, int table) {
+    bool *carries = arena_zalloc(&m->p->scratch, (size_t)m->s->nstages);
+    carries[table] = true;
+    for (int i = table + 1; i < m->s->nstages; i++) {
+        const struct spec_stage *st = &m->s->stages[i];
+        for (int k = 0; k < st->nlinks; k++) {
+            if (!carries[st->links[k].from])
+                continue;
+            if (!m->f->stage[i])
+                return false;
+            carries[i] |= !(st->op->flags & OP_TABLE) || st->links[k].in_port == 0;
+        }
+    }
+    return true;
+}
+
+enum { TABLE_TRIES = 16 }; /* running tables of one signature that are looked at */
+static bool choose_table(struct merging *m, int i) {
+    const struct spec_stage *st = &m->s->stages[i];
+    int tries = 0;
+    for (struct inst *in = model_lookup(m->p, st->sig); in && tries < TABLE_TRIES;
+         in = in->next_sig) {
+        if (!sig_equal(in->def->sig, st->sig) || in->blob_len != st->blob_len ||
+            memcmp(in->blob, st->blob, st->blob_len) != 0 || !same_text(in->attach, st->attach))
+            continue;
+        tries++;
+        m->table[i] = in;
+        try_stages(m);
+        if (all_kept(m, i))
+            return true;
+    }
+    m->table[i] = NULL;
+    return false;
+}
+
+/* A join of two tables is found once the first of them is chosen. */
+static void choose_tables(struct merging *m) {
+    bool joins = !m->bound && !m->former && m->s->history == HISTORY_SHARED;
+    m->table = arena_zalloc(&m->p->scratch, sizeof *m->table * (size_t)(m->s->nstages + 1));
+    for (bool more = true; more;) {
+        more = false;
+        for (int i = 0; i < m->s->nstages; i++)
+            if (is_table(m, i) && !m->table[i] && joins)
+                more |= choose_table(m, i);
+    }
+    memset(m->f->stage, 0, sizeof *m->f->stage * (size_t)m->s->nstages);
+}
+
 static void resolve_stage(struct merging *m, int i) {
     const struct spec_stage *st = &m->s->stages[i];
     struct inst *in = NULL;
@@ -152,7 +229,7 @@ static void resolve_stage(struct merging *m, int i) {
     if (!m->bound || !find_bound(m, i, &in, &number, &cut)) {
         number = 0;
         cut = m->cut;
-        in = find_running(m, st);
+        in = m->table[i] ? m->table[i] : find_running(m, st);
     }
     if (!in) {
         snprintf(label, sizeof label, "%s/%s", m->s->name, m->s->tasks[st->task].id);
@@ -417,6 +494,7 @@ static int merge(struct merging *m) {
     const struct inst *mark = p->fresh_last;
     arena_reset(&p->scratch);
     m->f = make_flow(m);
+    choose_tables(m);
     for (int i = 0; i < s->nstages; i++)
         resolve_stage(m, i);
     make_uses(m);

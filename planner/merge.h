@@ -14,7 +14,8 @@
  *    counts as without memory for a dataflow of one source and no timers: it remembers nothing
  *    but the watermark, at which that dataflow never looks;
  *  - a stage whose attach parameters are not the defaults (`start: earliest`): only an instance
- *    started with the same ones at the same cut;
+ *    started with the same ones at the same cut; a table (OP_TABLE) also when everything that its
+ *    rows reach in this dataflow, up to joins that keep them, is joined with it;
  *  - of instances started at this very cut: only one with the same attach parameters, so that the
  *    order of tasks in a file, and of files in a request, does not matter.
  *

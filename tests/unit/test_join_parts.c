@@ -215,9 +215,85 @@ static void test_long_key(void **unused) {
     world_close(&w);
 }
 
+/* ---- tables ---- */
+
+static const char lookup_flow[] =
+    "{\"braid\":1,\"name\":\"%s\",\"tasks\":["
+    "{\"id\":\"l\",\"type\":\"source\",\"config\":{\"topic\":\"l\",\"format\":\"json\","
+    "\"schema\":{\"k\":\"string\",\"t\":\"i64\"},\"time\":{\"field\":\"t\",\"unit\":\"ms\"}}},"
+    "{\"id\":\"f\",\"type\":\"table\",\"config\":{\"file\":\"tests/corpus/tables/"
+    "keys.csv\",\"format\":"
+    "\"csv\",\"header\":true,\"schema\":{\"k\":\"string\",\"limit\":\"f64\"},\"columns\":["
+    "\"k\","
+    "\"limit\",\"name\"]}},"
+    "{\"id\":\"r\",\"type\":\"table\",\"config\":{\"topic\":\"r\",\"schema\":{\"id\":\"string\","
+    "\"b\":\"i64\",\"at\":\"i64\"},\"time\":{\"field\":\"at\",\"unit\":\"ms\"}}},"
+    "{\"id\":\"some\",\"type\":\"filter\",\"config\":{\"where\":\"b > 0\"},\"inputs\":[\"r\"]},"
+    "{\"id\":\"j\",\"type\":\"lookup_join\",\"config\":{\"type\":\"%s\"},\"inputs\":[{\"from\":"
+    "\"l\","
+    "\"by\":[\"k\"]},{\"from\":\"f\",\"by\":[\"k\"]}]},"
+    "{\"id\":\"jj\",\"type\":\"lookup_join\",\"config\":{\"type\":\"left\"},\"inputs\":[{\"from\":"
+    "\"j\","
+    "\"by\":[\"k\"]},{\"from\":\"some\",\"by\":[\"id\"]}]},"
+    "{\"id\":\"o\",\"type\":\"sink\",\"config\":{\"topic\":\"%s\",\"format\":\"csv\"},\"inputs\":"
+    "[\"jj\"]}%s]}";
+static const char table_out[] =
+    ",{\"id\":\"p\",\"type\":\"sink\",\"config\":{\"topic\":\"p\",\"format\":\"csv\"},\"inputs\":"
+    "[\"some\"]}";
+
+static struct world_flow *lookup(struct world *w, const char *name, const char *type,
+                                 const char *more) {
+    char text[4096];
+    snprintf(text, sizeof text, lookup_flow, name, type, name, more);
+    return world_submit(w, text);
+}
+
+static void holds(struct world *w, const char *topic, const char *want) {
+    struct sbuf got = { 0 };
+    world_read(w, topic, &got);
+    assert_string_equal(sbuf_str(&got), want);
+    sbuf_free(&got);
+}
+
+/* Who comes later shares a table with its joins, or reads it whole. */
+static void test_shared_tables(void **unused) {
+    (void)unused;
+    struct world w;
+    world_open(&w, 0, false);
+    world_topic(&w, "l");
+    world_topic(&w, "r");
+    struct world_flow *a = lookup(&w, "a", "inner", "");
+    world_append(&w, "r", "{\"id\":\"k0\",\"b\":7,\"at\":5}\n{\"id\":\"k1\",\"b\":0,\"at\":6}\n");
+    world_append(&w, "l", "{\"k\":\"k0\",\"t\":10}\n");
+    executor_settle(w.x);
+    struct world_flow *b =
+        lookup(&w, "b", "inner", ""); /* the same: all but the appending is there */
+    struct world_flow *c = lookup(&w, "c", "left", ""); /* another first join, so another second */
+    struct world_flow *d = lookup(&w, "d", "inner", table_out); /* a sink for the table itself */
+    assert_int_equal(a->flow->fresh, a->flow->nstages);
+    assert_int_equal(b->flow->fresh, 1);
+    for (int i = 0; i < a->flow->nstages; i++) {
+        bool table = a->flow->stage[i]->attach;
+        assert_true(!table || c->flow->stage[i] != a->flow->stage[i]);
+    }
+    assert_true(d->flow->fresh > 2);
+    world_append(&w, "l",
+                 "{\"k\":\"k0\",\"t\":20}\n{\"k\":\"k2\",\"t\":21}\n{\"k\":\"k9\",\"t\":30}\n");
+    world_append(&w, "r", "{\"id\":\"k0\",\"b\":8,\"at\":100}\n");
+    executor_settle(w.x);
+    holds(&w, "a", "k0,10,k0,21,k0,7,5\nk0,20,k0,21,k0,7,5\n");
+    /* The first row waited in what they share. */
+    holds(&w, "b", "k0,10,k0,21,k0,7,5\nk0,20,k0,21,k0,7,5\n");
+    holds(&w, "c", "k0,20,k0,21,k0,7,5\nk2,21,,,,,\n");
+    holds(&w, "d", "k0,10,k0,21,k0,7,5\nk0,20,k0,21,k0,7,5\n");
+    holds(&w, "p", "k0,7,5\nk0,8,100\n");
+    world_close(&w);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_partitions),
-                                        cmocka_unit_test(test_long_key) };
+                                        cmocka_unit_test(test_long_key),
+                                        cmocka_unit_test(test_shared_tables) };
     operators_init();
     seed = test_seed(1);
     return cmocka_run_group_tests(tests, NULL, NULL);
