@@ -15,6 +15,12 @@
  * early results. 3, key (slice start, group key), of those that have changed since the last early
  * results. What is due is derived from tables 0 and 3 (window_index.h).
  *
+ * Of several partitions a row's own may be ahead of the lowest watermark, by which windows fire. A
+ * row that is late for some of its windows by its own watermark must not be in them, though they
+ * are still open: it is held, in table 0 under key (0xff, end of the last such window, slice start,
+ * group key), until that window has fired. So results do not depend on how far other partitions
+ * are.
+ *
  * ~40 ns a row with 100 groups, ~85 ns with 10,000; for each group a window costs ~60 ns a slice
  * and ~0.3 us for its results when it fires. */
 #include "operators/keyed.h"
@@ -97,6 +103,7 @@ struct window_self {
     struct accs accs;
     struct state *slices, *large, *mark, *changed;
     struct window_index index, fresh; /* fresh: of table 3 */
+    struct window_index held;         /* by end of window, keys of (slice start, group key) */
     int64_t fired;    /* end of the last window that may have fired; TIME_MIN: none */
     int64_t early_at; /* when the next early results are due; TIME_MIN: no watermark is known */
     bool slides;      /* totals slide along */
@@ -154,7 +161,8 @@ static void window_plan(struct op_plan *p) {
 
 /* ---- state ---- */
 
-enum { SLICE_KEY = 8 };
+enum { SLICE_KEY = 8, HELD_KEY = 17 };
+#define HELD_MARK '\xff' /* no slice start begins with this byte: times are within 2^60 */
 static const char mark_key[] = "fired", early_key[] = "early";
 enum { MARK_KEY = 5 };
 
@@ -176,21 +184,35 @@ static void set_mark(struct window_self *s, const char *key, int64_t t) {
     *(int64_t *)state_edit(s->mark, key, MARK_KEY, state_hash(key, MARK_KEY), &created) = t;
 }
 
-static void index_table(struct window_index *index, struct state *table) {
+static void index_changed(struct window_self *s) {
     const void *key, *value;
     uint32_t klen, vlen;
-    window_index_free(index);
-    for (uint64_t it = 0; state_next(table, &it, &key, &klen, &value, &vlen);) {
+    window_index_free(&s->fresh);
+    for (uint64_t it = 0; state_next(s->changed, &it, &key, &klen, &value, &vlen);) {
         struct span k = { (const char *)key + SLICE_KEY, klen - SLICE_KEY, 0 };
-        window_index_add(index, get_start(key), k, state_hash(k.p, k.len));
+        window_index_add(&s->fresh, get_start(key), k, state_hash(k.p, k.len));
+    }
+}
+static void index_slices(struct window_self *s) {
+    const void *key, *value;
+    uint32_t klen, vlen;
+    window_index_free(&s->index);
+    window_index_free(&s->held);
+    for (uint64_t it = 0; state_next(s->slices, &it, &key, &klen, &value, &vlen);) {
+        const char *p = key;
+        bool held = *p == HELD_MARK;
+        struct span k = { p + (held ? HELD_KEY - SLICE_KEY : SLICE_KEY), 0, 0 };
+        k.len = klen - (uint32_t)(k.p - p);
+        window_index_add(held ? &s->held : &s->index, get_start(p + held), k,
+                         state_hash(k.p, k.len));
     }
 }
 static void window_rebuild(void *self, struct op_ctx *x) {
     struct window_self *s = self;
     (void)x;
-    index_table(&s->index, s->slices);
+    index_slices(s);
     if (s->early_every)
-        index_table(&s->fresh, s->changed);
+        index_changed(s);
     s->fired = get_mark(s, mark_key);
     s->early_at = get_mark(s, early_key);
     s->run_end = TIME_MIN;
@@ -216,7 +238,7 @@ static int window_open(void *self, struct op_ctx *x, struct err *e) {
         return err_set(e, ERR_INPUT, "too many aggregates for early results by rows");
     s->runs.accs = &s->accs;
     s->arg = ARENA_ARRAY(&s->arena, struct column, s->accs.nargs + 1);
-    s->key = arena_alloc(&s->arena, SLICE_KEY + WINDOW_KEY_MAX + 1);
+    s->key = arena_alloc(&s->arena, HELD_KEY + WINDOW_KEY_MAX + 1);
     s->slices = op_state(x, 0, s->accs.record);
     s->large = op_state(x, 1, sizeof(struct xbig));
     s->mark = op_state(x, 2, sizeof(int64_t));
@@ -227,6 +249,7 @@ static void window_close(void *self) {
     struct window_self *s = self;
     window_index_free(&s->index);
     window_index_free(&s->fresh);
+    window_index_free(&s->held);
     if (s->runs.accs)
         window_runs_free(&s->runs);
     arena_free(&s->arena);
@@ -236,9 +259,9 @@ static void window_close(void *self) {
 
 /* A row on its way into its slice. The table key has room for one byte more. */
 struct entry {
-    enum { ENTRY_ADD, ENTRY_LATE, ENTRY_NO_TIME, ENTRY_LONG_KEY } kind;
+    enum { ENTRY_ADD, ENTRY_HOLD, ENTRY_LATE, ENTRY_NO_TIME, ENTRY_LONG_KEY } kind;
     uint32_t klen;
-    int64_t start;
+    int64_t start, until; /* until: the window that it waits for */
     char *key;
     uint64_t hash;
 };
@@ -257,12 +280,35 @@ static struct xbig *large_edit(void *user, int i) {
 
 /* Rows of one slice often follow each other: what is known of it. */
 struct current {
-    int64_t start, end, late; /* rows are late from this watermark on */
+    int64_t start, end;
+    int64_t some, late; /* rows are late for some windows, and for all, from this watermark on */
 };
 static void set_current(const struct window_self *s, struct current *cur, int64_t t) {
     cur->start = floor_to(t, s->width);
     cur->end = cur->start + s->width;
+    cur->some = saturate(first_end(s, cur->start), s->lateness);
     cur->late = saturate(last_end(s, cur->start), s->lateness);
+}
+
+/* A row that is late for some windows: are they over? */
+static void hold(const struct window_self *s, struct entry *e, int64_t wm) {
+    e->until = end_before(s, saturate(wm, -s->lateness));
+    if (e->until > s->fired)
+        e->kind = ENTRY_HOLD;
+}
+/* Its table key; returns the room it takes. */
+static uint32_t put_entry(struct entry *e, struct span key) {
+    char *to = e->key;
+    if (e->kind == ENTRY_HOLD) {
+        *to = HELD_MARK;
+        put_start(to + 1, e->until);
+        to += HELD_KEY - SLICE_KEY;
+    }
+    put_start(to, e->start);
+    memcpy(to + SLICE_KEY, key.p, key.len);
+    e->klen = (uint32_t)(to - e->key) + SLICE_KEY + key.len;
+    e->hash = state_hash(e->key, e->klen);
+    return e->klen + 1;
 }
 
 /* Slices and table keys of all rows; asks the cache for their entries when the table is larger than
@@ -273,7 +319,7 @@ static struct entry *find_entries(struct window_self *s, struct op_ctx *x, const
     struct current cur = { 0 };
     size_t bytes = 0;
     for (uint32_t i = 0; i < b->n; i++)
-        bytes += SLICE_KEY + key[i].len + 1;
+        bytes += HELD_KEY + key[i].len + 1;
     char *to = arena_alloc(x->arena, bytes);
     for (uint32_t i = 0; i < b->n; i++) {
         uint32_t row = batch_row(b, i);
@@ -290,17 +336,16 @@ static struct entry *find_entries(struct window_self *s, struct op_ctx *x, const
         else if (key[i].len > WINDOW_KEY_MAX)
             v[i].kind = ENTRY_LONG_KEY;
         else {
-            put_start(to, cur.start);
-            memcpy(to + SLICE_KEY, key[i].p, key[i].len);
-            v[i].hash = state_hash(to, v[i].klen);
-            to += v[i].klen + 1;
+            if (b->wm && b->wm[row] >= cur.some)
+                hold(s, &v[i], b->wm[row]);
+            to += put_entry(&v[i], key[i]);
         }
     }
     for (int pass = 0; pass < 2 && state_bytes(s->slices) > KEYED_PREFETCH_BYTES; pass++)
         for (uint32_t i = 0; i < b->n; i++)
-            if (v[i].kind == ENTRY_ADD && pass)
+            if (v[i].kind <= ENTRY_HOLD && pass)
                 state_prefetch_entry(s->slices, v[i].hash);
-            else if (v[i].kind == ENTRY_ADD)
+            else if (v[i].kind <= ENTRY_HOLD)
                 state_prefetch_slot(s->slices, v[i].hash);
     return v;
 }
@@ -316,7 +361,7 @@ static void refuse(struct op_ctx *x, struct window_late *late, uint32_t row, int
         window_bad_time(x, late->b, row);
     else if (kind == ENTRY_LONG_KEY)
         window_long_key(x, late->b, row);
-    else if (kind == ENTRY_ADD)
+    else if (kind <= ENTRY_HOLD)
         op_reject(x, late->b, row, "too_many_groups", "more than %d groups and slices are open",
                   ENTRIES_MAX);
     else
@@ -361,6 +406,23 @@ static void note_change(struct window_self *s, const struct entry *e, struct spa
         window_index_add(&s->fresh, e->start, key, hash);
 }
 
+static void entry_changed(struct window_self *s, const struct entry *e, struct span key,
+                          uint64_t hash) {
+    if (s->slides && e->start < s->run_end)
+        run_stale(s, key, hash);
+    if (s->early_every)
+        note_change(s, e, key, hash);
+}
+static void index_entry(struct window_self *s, const struct entry *e, struct span key,
+                        uint64_t hash) {
+    if (e->kind == ENTRY_ADD) {
+        window_index_add(&s->index, e->start, key, hash);
+        return;
+    }
+    struct span k = { e->key + HELD_KEY - SLICE_KEY, SLICE_KEY + key.len, 0 };
+    window_index_add(&s->held, e->until, k, state_hash(k.p, k.len));
+}
+
 static void window_process(void *self, struct op_ctx *x, int port, const struct batch *b) {
     (void)port;
     struct window_self *s = self;
@@ -378,20 +440,18 @@ static void window_process(void *self, struct op_ctx *x, int port, const struct 
         const struct entry *e = &v[i];
         uint32_t row = batch_row(b, i);
         bool created;
-        if (e->kind != ENTRY_ADD || s->index.entries >= ENTRIES_MAX) {
+        if (e->kind > ENTRY_HOLD || s->index.entries + s->held.entries >= ENTRIES_MAX) {
             refuse(x, &late, row, e->kind);
             continue;
         }
         void *record = state_edit(s->slices, e->key, e->klen, e->hash, &created);
         if (created)
-            window_index_add(&s->index, e->start, key[i], hash[i]);
+            index_entry(s, e, key[i], hash[i]);
         uint64_t full = accs_update(&s->accs, record, s->arg, row, b->time[row]);
         if (full)
             accs_add_large(&s->accs, full, s->arg, row, large_edit, &(struct large_key){ s, e });
-        if (s->slides && e->start < s->run_end)
-            run_stale(s, key[i], hash[i]);
-        if (s->early_every)
-            note_change(s, e, key[i], hash[i]);
+        if (e->kind == ENTRY_ADD)
+            entry_changed(s, e, key[i], hash[i]);
         if (s->early_rows)
             early_by_rows(s, &early, e, key[i], row, record);
         x->count->absorbed++;
@@ -505,14 +565,71 @@ static void drop_slice(struct window_self *s) {
     window_index_drop_first(&s->index);
 }
 
+/* Adds a record that was held to its slice. */
+static void release(struct window_self *s, struct arena *a, const struct entry *held,
+                    struct span key) {
+    bool created;
+    struct entry e = { .key = arena_alloc(a, SLICE_KEY + key.len + 1), .start = held->start };
+    put_entry(&e, key);
+    void *from = arena_alloc(a, s->accs.record);
+    memcpy(from, state_find(s->slices, held->key, held->klen, held->hash), s->accs.record);
+    state_drop(s->slices, held->key, held->klen, held->hash);
+    void *to = state_edit(s->slices, e.key, e.klen, e.hash, &created);
+    uint64_t was_full = *(uint64_t *)from, full = accs_join(&s->accs, to, from);
+    for (; full; full &= full - 1) {
+        int i = __builtin_ctzll(full);
+        struct xbig more = { 0 };
+        if (was_full >> i & 1) {
+            more = *large_edit(&(struct large_key){ s, held }, i);
+            state_drop(s->large, held->key, held->klen + 1, state_hash(held->key, held->klen + 1));
+        }
+        struct xbig *sum = large_edit(&(struct large_key){ s, &e }, i);
+        xbig_merge(sum, &more);
+        xbig_merge_xsum(sum, (const struct xsum *)((char *)from + s->accs.acc[i].offset));
+    }
+    uint64_t hash = state_hash(key.p, key.len);
+    if (created)
+        window_index_add(&s->index, e.start, key, hash);
+    entry_changed(s, &e, key, hash);
+}
+/* The first windows that rows were held for have fired. */
+static void release_first(struct window_self *s, struct arena *a) {
+    const struct window_slice *sl = &s->held.slice[0];
+    int64_t until = sl->start;
+    for (uint32_t w = 0; w < sl->words; w++)
+        for (uint64_t b = sl->bits[w]; b; b &= b - 1) {
+            const struct window_key *k = &s->held.key[64 * w + (uint32_t)__builtin_ctzll(b)];
+            struct span key = { k->p + SLICE_KEY, k->len - SLICE_KEY, 0 };
+            struct entry e = { .kind = ENTRY_HOLD, .until = until, .start = get_start(k->p) };
+            e.key = arena_alloc(a, HELD_KEY + key.len + 1);
+            put_entry(&e, key);
+            release(s, a, &e, key);
+        }
+    window_index_drop_first(&s->held);
+    window_index_trim(&s->held);
+    s->fired = until > s->fired ? until : s->fired;
+}
+
+/* End of the next window to fire; TIME_MAX: there are no slices. */
+static int64_t next_end(const struct window_self *s) {
+    if (!s->index.nslices)
+        return TIME_MAX;
+    int64_t end = first_end(s, s->index.slice[0].start);
+    /* the next window after the last one that fired */
+    return end <= s->fired ? saturate(s->fired, s->every) : end;
+}
 /* Fires all windows that end in (s->fired, bound], by (end, canonical key). */
 static void fire_until(struct firing *f, int64_t bound) {
     struct window_self *s = f->s;
-    while (s->index.nslices) {
-        int64_t start = s->index.slice[0].start, end = first_end(s, start);
-        if (end <= s->fired) /* the next window after the last one that fired */
-            end = saturate(s->fired, s->every);
-        if (end > last_end(s, start)) {
+    for (;;) {
+        int64_t end = next_end(s);
+        if (s->held.nslices && s->held.slice[0].start < end && s->held.slice[0].start <= bound) {
+            release_first(s, f->x->arena);
+            continue;
+        }
+        if (!s->index.nslices)
+            break;
+        if (end > last_end(s, s->index.slice[0].start)) {
             drop_slice(s);
             continue;
         }
@@ -597,7 +714,8 @@ static void window_watermark(void *self, struct op_ctx *x, int64_t wm) {
     int64_t before = s->fired, last = wm == TIME_MAX ? before : end_before(s, bound);
     if (s->early_every && wm != TIME_MAX)
         window_early(s, x, wm);
-    if (s->index.nslices && first_end(s, s->index.slice[0].start) <= bound) {
+    if ((s->index.nslices && first_end(s, s->index.slice[0].start) <= bound) ||
+        (s->held.nslices && s->held.slice[0].start <= bound)) {
         struct firing f;
         firing_open(&f, s, x);
         fire_until(&f, bound);
