@@ -300,15 +300,19 @@ static int read_top(struct loading *l) {
     return l->rc;
 }
 
-int flowtest_load(struct flowtest *t, const char *file, struct arena *a, struct errs *es) {
+int flowtest_parse(struct flowtest *t, const char *file, const char *text, size_t len,
+                   struct arena *a, struct errs *es) {
     struct loading l = { .t = t, .es = es };
+    *t = (struct flowtest){ .file = file, .arena = a };
+    int rc = json_parse(&t->doc, file, text, len, a, es);
+    return rc < 0 ? rc : read_top(&l);
+}
+
+int flowtest_load(struct flowtest *t, const char *file, struct arena *a, struct errs *es) {
     struct err e = ERR_INIT;
     char *text;
     size_t len;
     *t = (struct flowtest){ .file = file, .arena = a };
     int rc = cli_read_file(file, SPEC_TEXT_MAX, a, &text, &len, &e);
-    if (rc < 0)
-        return errs_add(es, &e);
-    rc = json_parse(&t->doc, file, text, len, a, es);
-    return rc < 0 ? rc : read_top(&l);
+    return rc < 0 ? errs_add(es, &e) : flowtest_parse(t, file, text, len, a, es);
 }

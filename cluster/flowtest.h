@@ -48,6 +48,9 @@ struct flowtest {
 };
 /* Reads and checks the file, not the dataflow. 0, or a code with all errors in `es`. */
 int flowtest_load(struct flowtest *t, const char *file, struct arena *a, struct errs *es);
+/* The same for a text, which the doc points into. */
+int flowtest_parse(struct flowtest *t, const char *file, const char *text, size_t len,
+                   struct arena *a, struct errs *es);
 /* A file that it names, as a path from here. Memory of the arena. */
 const char *flowtest_path(const struct flowtest *t, const char *name);
 

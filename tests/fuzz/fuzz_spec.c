@@ -1,6 +1,6 @@
 /* Any bytes as a dataflow file, then through the planner beside a running dataflow: errors have a
- * place inside the text; what is accepted can be submitted, explained, drawn, saved and removed,
- * and leaves nothing behind. */
+ * place inside the text; what is accepted can be submitted, explained, drawn, saved, replaced by
+ * itself and removed, and leaves nothing behind. */
 #include "operators/all.h"
 #include "planner/explain.h"
 #include "planner/merge.h"
@@ -60,6 +60,18 @@ static void use(struct plan *p) {
     sbuf_free(&b);
 }
 
+/* A running dataflow replaced by itself: everything goes on. */
+static void replace(struct plan *p, const char *text, size_t len, struct arena *a,
+                    struct errs *es) {
+    struct spec s;
+    struct plan_cut cut = { 2, 0 };
+    require(spec_parse(&s, "f", text, len, &env, a, es, NULL) == 0);
+    require(plan_replace(p, s.name, &s, &cut, es) == 0);
+    const struct change *c = plan_change(p);
+    require(c->nadd == 0 && c->nremove == 0);
+    plan_rollback(p);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static bool ready;
     if (!ready)
@@ -74,6 +86,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (submit(p, (const char *)data, size, &a, &es) == 0) {
         char *name = strdup(p->last->name);
         use(p);
+        replace(p, (const char *)data, size, &a, &es);
         require(plan_remove(p, name, NULL, NULL) == 0);
         free(name);
     }

@@ -5,6 +5,7 @@
 #include "cluster/coord_impl.h"
 #include "cluster/ingest.h"
 #include "cluster/view.h"
+#include "engine/log.h"
 #include "operators/all.h"
 #include "tests/unit/harness.h"
 #include "tests/unit/scratch.h"
