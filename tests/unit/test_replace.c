@@ -368,6 +368,31 @@ static void refusals(void **state) {
     coord_close(c);
 }
 
+/* What may change live does not keep state from changing hands: the source's time goes on with
+ * another lateness, so a row that is late for it stays late; a window waits longer. */
+static void live(void **state) {
+    (void)state;
+    struct coord *c = open_coord();
+    struct version v = plain;
+    make_topic(c, 1);
+    submit(c, &v);
+    post(c, "50,k0,1\n450,k0,2", 0);
+    await_rows(c, "f", 2);
+    v.lateness = 10;
+    v.extra = ",\"state_from\":{\"in\":\"in\",\"w\":\"w\"}";
+    replaced(c, &v, NULL, NULL, "\"kept\":0,\"joined\":0,\"taken\":2,\"started\":2,");
+    post(c, "60,k0,4\n441,k0,8", 0); /* the first is late, by the watermark of before: 440 */
+    for (int i = 0; i < 3000 && !shows(c, "f", "\"late\":1,"); i++)
+        usleep(5000);
+    assert_true(shows(c, "f", "\"late\":1,"));
+    remove_flow(c, "f", true);
+    struct cell want[KEYS][WINDOWS] = { 0 };
+    want[0][0] = (struct cell){ 1, 1 };
+    want[0][4] = (struct cell){ 2, 10 };
+    check_output(c, want, 0);
+    coord_close(c);
+}
+
 /* A sink's file goes on, also over an abort right after: it is never emptied. */
 static void file_goes_on(void **state) {
     (void)state;
@@ -413,7 +438,7 @@ static int setup(void **state) {
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, scratch_make, scratch_remove)
 int main(void) {
-    const struct CMUnitTest tests[] = { TEST(kept), TEST(own_history), TEST(refusals),
-                                        TEST(file_goes_on), TEST(sequences) };
+    const struct CMUnitTest tests[] = { TEST(kept), TEST(own_history),  TEST(refusals),
+                                        TEST(live), TEST(file_goes_on), TEST(sequences) };
     return cmocka_run_group_tests(tests, setup, NULL);
 }
