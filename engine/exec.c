@@ -820,6 +820,9 @@ const struct task_def *task_def(const struct task *t) {
 uint32_t task_partition(const struct task *t) {
     return t->ex->conf.partition;
 }
+uint64_t task_rows_in(const struct task *t) {
+    return t->counts.in;
+}
 int64_t task_position(const struct task *t) {
     return t->position;
 }

@@ -105,6 +105,7 @@ void task_set_user(struct task *t, void *user); /* the driver's: a reader, a top
 void *task_user(const struct task *t);
 const struct task_def *task_def(const struct task *t);
 uint32_t task_partition(const struct task *t); /* that of its graph */
+uint64_t task_rows_in(const struct task *t);   /* as in task_stats, at once */
 int64_t task_position(const struct task *t);   /* sources: next offset; file sinks: length */
 bool task_has_position(const struct task *t);  /* false after undo of its first epoch */
 void task_seek(struct task *t, int64_t off); /* sources: before the first tick; part of the epoch */

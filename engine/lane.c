@@ -66,6 +66,15 @@ static bool maker_tick(struct shard *sh, struct port *p) {
     return true;
 }
 
+/* So many records that they hold about the rows of a tick: one of an exchange has up to BATCH_ROWS.
+ */
+static uint32_t tick_records(const struct lane *l, const struct port *p) {
+    uint32_t n = l->all->tick_rows;
+    if (p->width > 1)
+        n = n / p->width ? n / p->width : 1;
+    return n;
+}
+
 /* The source takes a tick without rows: it has been silent for `ms`. */
 static void silence_tick(struct shard *sh, struct port *p, int64_t ms) {
     port_silent(p, ms);
@@ -93,8 +102,9 @@ static bool source_silent(struct shard *sh, struct port *p) {
         silence_tick(sh, p, silent);
         return true;
     }
-    if (ms < (INT64_MAX - p->quiet_ns) / 1000000 && p->quiet_ns + ms * 1000000 < l->next_due_ns)
-        l->next_due_ns = p->quiet_ns + ms * 1000000;
+    int64_t wait = ms < INT64_MAX / 2000000 ? ms * 1000000 : INT64_MAX / 2;
+    if (p->quiet_ns + wait < l->next_due_ns)
+        l->next_due_ns = p->quiet_ns + wait;
     return false;
 }
 
@@ -118,7 +128,7 @@ static bool source_tick(struct shard *sh, struct port *p, bool redo) {
         silence_tick(sh, p, known->ms);
         return true;
     }
-    uint32_t max = sh->lane->all->tick_rows;
+    uint32_t max = tick_records(sh->lane, p);
     int n = log_read(p->reader, left < max ? (uint32_t)left : max, &rows, &off, &e);
     if (n == 0)
         return source_silent(sh, p);
@@ -130,7 +140,9 @@ static bool source_tick(struct shard *sh, struct port *p, bool redo) {
     }
     if (port_exchange(p))
         p->read_bytes += rows.value_end[n - 1] & ~LOG_NULL;
+    uint64_t before = task_rows_in(p->task);
     exec_tick(sh->ex, p->task, &rows, off);
+    p->width = (uint32_t)((task_rows_in(p->task) - before) / rows.n);
     sh->lane->dirty = true;
     return true;
 }

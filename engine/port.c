@@ -176,6 +176,7 @@ static int source_bind(struct ports *ps, struct task *t, bool restore, struct er
     if (exchange) {
         memcpy(p->internal, internal, sizeof internal);
         p->topic = p->internal;
+        p->width = RECORD_ROWS;
     }
     if (!restore && (rc = source_start(ps, d, topic, begin, end, &p->start, e)) < 0)
         return rc;

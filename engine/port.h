@@ -21,6 +21,7 @@ struct port {
     int64_t cut;       /* position at the last change of the graph */
     int64_t base_ns;   /* PORT_MAKER: when its row 0 was or would have been due */
     bool ended;        /* PORT_MAKER: it has no more rows */
+    uint32_t width;    /* PORT_SOURCE: rows a record in its last tick */
     /* PORT_SOURCE: nothing to read since quiet_ns. What has been decided of it in the open epochs:
      * a redo takes it for idle at the same offsets. silent[0..at) have been, [0..pushed) are in the
      * committing epoch. */
@@ -40,6 +41,7 @@ struct port {
     struct executor_tap *taps; /* PORT_NONE */
     struct port *next;
 };
+enum { RECORD_ROWS = 64 };              /* of an exchange, before its first tick has told */
 #define PORT_EXCHANGE "braid.exchange." /* and the number of the exchange's instance */
 struct ports {
     struct log *log;

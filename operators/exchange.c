@@ -454,7 +454,7 @@ static void emit_rows(struct op_ctx *c, const struct cut *cut, uint32_t first, u
         if (cut[k].h.timed) {
             p = take_words(time + at, p, n);
             p = take_words(wm + at, p, n);
-            for (uint32_t i = at; i < at + n; i++)
+            for (uint32_t i = at; i < at + n && cut[k].raised > TIME_MIN; i++)
                 wm[i] = wm[i] > cut[k].raised ? wm[i] : cut[k].raised;
             timed = true;
         }

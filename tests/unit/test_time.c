@@ -643,6 +643,64 @@ static void test_hours_apart(void **state) {
     sbuf_free(&out[1]);
 }
 
+/* What a user has made of a topic, through an exchange, meets the topic itself, which another user
+ * reads, too: one branch of the diamond is far slower. Every row comes out twice, in order of time,
+ * and little waits. */
+static void test_diamond(void **state) {
+    enum { ROWS = 3000, LIMIT = 4000 };
+    struct world w;
+    struct sbuf out = { 0 };
+    int64_t most = 0, last = 0, n = 0;
+    uint64_t rng = test_seed(1);
+    (void)state;
+    world_open_conf(&w, &(struct world_conf){ .lanes = 2, .batch_rows = 64, .align_bytes = LIMIT });
+    world_topic_parts(&w, "wide", 3);
+    world_submit(&w, wide_patient);
+    world_submit(
+        &w, "{\"braid\":1,\"name\":\"d\",\"tasks\":[" SOURCE(
+                "a", "wide",
+                "") "{\"id\":\"slow\",\"type\":\"interpolate\",\"config\":{\"fields\":[\"v\"]},"
+                    "\"inputs\":[{\"from\":\"v\",\"by\":[\"k\"]}]},"
+                    "{\"id\":\"v\",\"type\":\"project\",\"config\":{\"fields\":{\"k\":\"k\","
+                    "\"t\":\"t\",\"v\":\"1.5\"}},\"inputs\":[\"a\"]},"
+                    "{\"id\":\"m\",\"type\":\"kalman\",\"config\":{\"fields\":[\"v\"]},"
+                    "\"inputs\":[{\"from\":\"v\"},{\"from\":\"slow\"}]},"
+                    "{\"id\":\"p\",\"type\":\"sink\",\"config\":{\"topic\":\"p\",\"format\":"
+                    "\"json\"},\"inputs\":[\"m\"]}]}");
+    for (int i = 0; i < ROWS;) {
+        struct sbuf rows[3] = { 0 };
+        for (int k = 0; k < 300; k++, i++)
+            sbuf_printf(&rows[test_random(&rng) % 3], "{\"k\":\"k%d\",\"t\":%lld}\n", i % 50,
+                        (long long)T0 + i);
+        for (uint32_t p = 0; p < 3; p++) {
+            world_append_to(&w, "wide", p, sbuf_str(&rows[p]));
+            sbuf_free(&rows[p]);
+        }
+        if (i % 900 == 0)
+            executor_inject_abort(w.x);
+        for (uint32_t k = (uint32_t)test_random(&rng) % 12; k > 0; k--) {
+            executor_step(w.x);
+            int64_t held = totals(&w, "kalman").held;
+            most = held > most ? held : most;
+        }
+        if (i == 1500)
+            world_restart(&w);
+    }
+    for (uint32_t p = 0; p < 3; p++)
+        world_append_to(&w, "wide", p, "{\"k\":\"k\",\"t\":1700000100000}\n");
+    executor_settle(w.x);
+    world_read(&w, "p", &out);
+    for (const char *s = sbuf_str(&out); (s = strstr(s, "\"t\":")); s++, n++) {
+        int64_t t = strtoll(s + 4, NULL, 10);
+        assert_true(t >= last);
+        last = t;
+    }
+    assert_int_equal(n, 2 * ROWS);
+    assert_in_range(most, 1, LIMIT + 4 * 64 * 64); /* some ticks of records with several rows */
+    sbuf_free(&out);
+    world_close(&w);
+}
+
 /* Two dataflows over the same two topics that differ in lateness: in one a is behind, in the other
  * b, by ten hours each. With full buffers each would wait for the other for ever. */
 static void test_ring(void **state) {
@@ -699,6 +757,7 @@ int main(void) {
         cmocka_unit_test(test_log_clock),
         cmocka_unit_test(test_log_clock_merged),
         cmocka_unit_test(test_hours_apart),
+        cmocka_unit_test(test_diamond),
         cmocka_unit_test(test_ring),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
