@@ -320,6 +320,9 @@ static int open_parts(struct coord *c, struct err *e) {
         return rc;
     if (e)
         note = *e;
+    if (c->conf.state_memory && c->conf.state_memory < (int64_t)SPILL_BUDGET_MIN)
+        return err_set(e, ERR_INPUT, "state-memory is at least %zu MiB, or 0 for all in memory",
+                       SPILL_BUDGET_MIN >> 20);
     if (c->conf.state_memory &&
         (rc = spill_open(&c->spill, c->dir, (size_t)c->conf.state_memory, e)) < 0)
         return rc;

@@ -11,11 +11,13 @@ enum {
     CLASSES = FINE + 5 * OCTAVE,
     CHUNK = POOL_GRAIN << POOL_SHIFT,
     CHUNK_FIRST = 512,
+    PAGE = SPILL_PAGE / POOL_GRAIN,
     CHUNKS_MAX = 1 << (32 - POOL_SHIFT)
 };
-#define IN_FILE ((uintptr_t)1)
+#define MAPPED  ((uintptr_t)1)
 #define COUNTED ((uintptr_t)2) /* ordinary memory within the budget */
-#define ADDRESS (~(uintptr_t)3)
+#define PAGED   ((uintptr_t)4)
+#define ADDRESS (~(uintptr_t)7)
 _Static_assert((size_t)CHUNK == (size_t)SPILL_CHUNK, "a chunk of the pool is one of the file");
 
 static uint32_t size_class(size_t size) {
@@ -35,7 +37,7 @@ static size_t class_size(uint32_t c) {
 static uint32_t chunk_number(struct pool *p) {
     if (p->spare) {
         uint32_t no = p->spare;
-        p->spare = (uint32_t)(p->chunk[no] >> 2);
+        p->spare = (uint32_t)(p->chunk[no] >> 3);
         return no;
     }
     if (p->chunks == CHUNKS_MAX)
@@ -50,14 +52,14 @@ static uint32_t chunk_number(struct pool *p) {
     return p->chunks++;
 }
 
-static uint32_t chunk_new(struct pool *p, size_t size) {
+static uint32_t chunk_new(struct pool *p, size_t size, bool paged) {
     uint32_t no = chunk_number(p);
     uintptr_t flag = 0;
     char *c = NULL;
     if (p->window && spill_reserve(p->window, size)) {
         flag = COUNTED;
     } else if (p->window && size >= CHUNK && (c = spill_alloc(p->window, size))) {
-        flag = IN_FILE;
+        flag = paged ? PAGED : MAPPED;
         p->spilled += size;
     }
     if (!c && !(c = malloc(size)))
@@ -72,7 +74,7 @@ static void chunk_drop(struct pool *p, uint32_t no) {
     char *c = (char *)(p->chunk[no] & ADDRESS);
     size_t size = p->size[no];
     p->bytes -= size;
-    if (p->chunk[no] & IN_FILE) {
+    if (p->chunk[no] & (MAPPED | PAGED)) {
         p->spilled -= size;
         spill_free(p->window, c, size);
         return;
@@ -89,30 +91,42 @@ static void free_list_put(struct pool *p, uint32_t h, uint32_t class) {
     p->free[class] = h;
 }
 
-/* What is left of the current chunk serves smaller blocks. */
-static void chunk_next(struct pool *p, size_t size) {
-    size_t left = (size_t)(p->end - p->next) * POOL_GRAIN;
-    if (left) {
-        uint32_t c = size_class(left);
-        while (class_size(c) > left)
-            c--;
-        free_list_put(p, p->next, c);
-    }
+/* `n` grains at handle h serve smaller blocks. */
+static void leave(struct pool *p, uint32_t h, uint32_t n) {
+    if (n == 0)
+        return;
+    uint32_t c = size_class((size_t)n * POOL_GRAIN);
+    while (class_size(c) > (size_t)n * POOL_GRAIN)
+        c--;
+    free_list_put(p, h, c);
+}
+
+static void chunk_next(struct pool *p, bool large, size_t size) {
+    leave(p, p->cur[large].next, p->cur[large].end - p->cur[large].next);
     size_t bytes = p->chunks < 8 ? (size_t)CHUNK_FIRST << p->chunks : CHUNK;
     if (bytes < size + POOL_GRAIN || bytes > CHUNK)
         bytes = CHUNK;
     bool first = p->chunks == 0; /* handle 0 means none */
-    uint32_t no = chunk_new(p, bytes);
-    p->next = no << POOL_SHIFT;
-    p->end = p->next + (uint32_t)(bytes / POOL_GRAIN);
-    p->next += first;
+    uint32_t no = chunk_new(p, bytes, !large);
+    p->cur[large].next = (no << POOL_SHIFT) + first;
+    p->cur[large].end = (no << POOL_SHIFT) + (uint32_t)(bytes / POOL_GRAIN);
+}
+
+/* How many grains are left for blocks up to a page; one of n must lie within a page. */
+static uint32_t small_left(struct pool *p, uint32_t n) {
+    uint32_t h = p->cur[0].next, page = PAGE - h % PAGE;
+    if (page < n && p->cur[0].end - h > page) {
+        p->cur[0].next += page;
+        leave(p, h, page);
+    }
+    return p->cur[0].end - p->cur[0].next;
 }
 
 uint32_t pool_alloc(struct pool *p, size_t size) {
     if (size > BLOCK_MAX) {
         if (p->chunks == 0) /* handle 0 means none */
-            chunk_next(p, 0);
-        return chunk_new(p, size) << POOL_SHIFT;
+            chunk_next(p, true, 0);
+        return chunk_new(p, size, false) << POOL_SHIFT;
     }
     uint32_t c = size_class(size), h;
     if (p->free && (h = p->free[c])) {
@@ -120,10 +134,11 @@ uint32_t pool_alloc(struct pool *p, size_t size) {
         return h;
     }
     uint32_t n = (uint32_t)(class_size(c) / POOL_GRAIN);
-    if (p->end - p->next < n)
-        chunk_next(p, class_size(c));
-    h = p->next;
-    p->next += n;
+    bool large = n > PAGE;
+    if ((large ? p->cur[1].end - p->cur[1].next : small_left(p, n)) < n)
+        chunk_next(p, large, class_size(c));
+    h = p->cur[large].next;
+    p->cur[large].next += n;
     return h;
 }
 
@@ -135,7 +150,7 @@ void pool_free(struct pool *p, uint32_t h, size_t size) {
     uint32_t no = h >> POOL_SHIFT;
     chunk_drop(p, no);
     p->size[no] = 0;
-    p->chunk[no] = (uintptr_t)p->spare << 2;
+    p->chunk[no] = (uintptr_t)p->spare << 3;
     p->spare = no;
 }
 

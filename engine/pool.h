@@ -4,7 +4,8 @@
  * budget of `spill`, chunks lie in its file (spill.h). A pool holds at most 32 GiB; like running
  * out of memory, more ends the process.
  *
- * A block never moves. Its address (pool_at) holds as long as the block. One thread. */
+ * Without a window a block never moves, and its address (pool_at) holds as long as the block; with
+ * one, as long as spill.h says. One thread. */
 #ifndef BRAID_POOL_H
 #define BRAID_POOL_H
 #include "engine/spill.h"
@@ -14,10 +15,13 @@
 enum { POOL_SHIFT = 13, POOL_GRAIN = 8 }; /* a chunk is (1 << POOL_SHIFT) * POOL_GRAIN bytes */
 
 struct pool {
-    uintptr_t *chunk; /* address; bit 0: in the file of `window`; bit 1: counted in its budget */
+    uintptr_t *chunk; /* address; bit 0: mapped from the file of `window`; bit 1: counted in its
+                       * budget; bit 2: in the file, by pages */
     size_t *size;     /* of each chunk; 0: its number is free */
     uint32_t chunks, cap;
-    uint32_t next, end;          /* handles of the current chunk not given out yet */
+    struct {
+        uint32_t next, end;      /* handles of the current chunk not given out yet */
+    } cur[2];                    /* for blocks up to a page, and for larger ones */
     uint32_t *free;              /* by size class; NULL: nothing was freed yet */
     uint32_t spare;              /* numbers of freed chunks, linked; 0: none */
     size_t bytes;                /* held, in memory or in the file */
@@ -32,17 +36,20 @@ void pool_free(struct pool *p, uint32_t h, size_t size);
 void pool_release(struct pool *p); /* everything */
 static inline char *pool_at(const struct pool *p, uint32_t h) {
     uintptr_t c = p->chunk[h >> POOL_SHIFT];
+    char *at = (char *)(c & ~(uintptr_t)7) + (size_t)(h & ((1u << POOL_SHIFT) - 1)) * POOL_GRAIN;
+    if (c & 4)
+        return spill_page(p->window, at);
     if (c & 1)
-        spill_touch(p->window, (char *)(c & ~(uintptr_t)3));
-    return (char *)(c & ~(uintptr_t)3) + (size_t)(h & ((1u << POOL_SHIFT) - 1)) * POOL_GRAIN;
+        spill_touch(p->window, (char *)(c & ~(uintptr_t)7));
+    return at;
 }
 /* Asks the cache for the lines of a block; nothing when it lies in the file. */
 static inline void pool_prefetch(const struct pool *p, uint32_t h, size_t size) {
     uintptr_t c = p->chunk[h >> POOL_SHIFT];
-    if (c & 1)
+    if (c & 5)
         return;
     const char *at =
-        (const char *)(c & ~(uintptr_t)3) + (size_t)(h & ((1u << POOL_SHIFT) - 1)) * POOL_GRAIN;
+        (const char *)(c & ~(uintptr_t)7) + (size_t)(h & ((1u << POOL_SHIFT) - 1)) * POOL_GRAIN;
     for (const char *end = at + size; at < end; at += 64)
         __builtin_prefetch(at);
 }

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 /* Addresses are reserved once and mapped a step at a time: one kernel mapping each GiB. */
 enum { SIZES = 64 /* runs of 1..SIZES chunks are reused as such */, WINDOW_MIN = 16 };
@@ -29,8 +31,21 @@ struct spill {
     uint16_t *run;            /* by chunk: length of the run that begins there */
     uint32_t free[SIZES + 1]; /* by length: first chunk + 1; 0: none */
 };
+struct frame {
+    uint32_t page; /* of the file, + 1; 0: none */
+    uint32_t used; /* w->clock when it was last asked for */
+    uint64_t sum;  /* of its bytes in the file */
+};
 struct spill_window {
     struct spill *sp;
+    /* pages */
+    char *memory;        /* of the frames */
+    struct frame *frame; /* [cap_frames] */
+    uint32_t *frame_of;  /* by page: frame + 1; 0: none */
+    uint64_t *written;   /* a bit each page: it has bytes in the file */
+    uint32_t cap_frames, frames, hand;
+    uint32_t clock, last; /* counts how often another page than the last was asked for */
+    /* mapped chunks */
     uint64_t *resident; /* a bit each chunk */
     uint32_t *ring;     /* those whose bit is set, oldest first */
     uint32_t cap, head, n;
@@ -58,6 +73,8 @@ int spill_open(struct spill **out, const char *dir, size_t budget, struct err *e
     int fd = file_open(dir);
     if (fd < 0)
         return err_errno(e, errno, "cannot make a file for state in %.200s", dir);
+    /* Read ahead would also make large folios, in which a write costs 10 us (Linux 6.18, ext4). */
+    posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
     struct spill *sp = calloc(1, sizeof *sp);
     size_t chunks = SPILL_MAX / SPILL_CHUNK;
     if (!sp)
@@ -103,9 +120,15 @@ struct spill_window *spill_window_new(struct spill *sp) {
         abort();
     w->sp = sp;
     w->cap = window_chunks(sp);
+    w->cap_frames = w->cap * (SPILL_CHUNK / SPILL_PAGE);
+    w->memory = reserve((size_t)w->cap_frames * SPILL_PAGE);
+    w->frame = calloc(w->cap_frames, sizeof *w->frame);
+    w->frame_of = reserve(SPILL_MAX / SPILL_PAGE * sizeof *w->frame_of);
+    w->written = reserve(SPILL_MAX / SPILL_PAGE / 8);
     w->resident = reserve(SPILL_MAX / SPILL_CHUNK / 8);
     w->ring = malloc(w->cap * sizeof *w->ring);
-    if (w->resident == MAP_FAILED || !w->ring)
+    if (w->memory == MAP_FAILED || w->frame_of == MAP_FAILED || w->written == MAP_FAILED ||
+        w->resident == MAP_FAILED || !w->ring || !w->frame)
         abort();
     atomic_fetch_add(&sp->windows, 1);
     return w;
@@ -115,7 +138,11 @@ void spill_window_free(struct spill_window *w) {
     if (!w)
         return;
     atomic_fetch_sub(&w->sp->windows, 1);
+    munmap(w->memory, (size_t)w->cap_frames * SPILL_PAGE);
+    munmap(w->frame_of, SPILL_MAX / SPILL_PAGE * sizeof *w->frame_of);
+    munmap(w->written, SPILL_MAX / SPILL_PAGE / 8);
     munmap(w->resident, SPILL_MAX / SPILL_CHUNK / 8);
+    free(w->frame);
     free(w->ring);
     free(w);
 }
@@ -200,9 +227,20 @@ char *spill_alloc(struct spill_window *w, size_t bytes) {
     return chunk_at(sp, no);
 }
 
+/* Frames of what is freed are free, unwritten. */
+static void forget_pages(struct spill_window *w, size_t at, size_t bytes) {
+    for (size_t page = at / SPILL_PAGE; page < (at + bytes) / SPILL_PAGE; page++) {
+        w->written[page / 64] &= ~((uint64_t)1 << page % 64);
+        if (w->frame_of[page])
+            w->frame[w->frame_of[page] - 1] = (struct frame){ 0, 0, 0 };
+        w->frame_of[page] = 0;
+    }
+}
+
 void spill_free(struct spill_window *w, char *p, size_t bytes) {
     struct spill *sp = w->sp;
     size_t n = (bytes + SPILL_CHUNK - 1) / SPILL_CHUNK;
+    forget_pages(w, (size_t)(p - sp->base), n * SPILL_CHUNK);
     uint32_t no = chunk_of(sp, p);
     bytes = n * SPILL_CHUNK;
     if (fallocate(sp->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(p - sp->base),
@@ -214,7 +252,88 @@ void spill_free(struct spill_window *w, char *p, size_t bytes) {
     atomic_fetch_sub(&sp->used, bytes);
 }
 
-/* ---- what is resident ---- */
+/* ---- pages ---- */
+
+static _Noreturn void die(const char *what) {
+    fprintf(stderr, "braid: cannot %s state in its file: %s; a restart brings it back\n", what,
+            strerror(errno));
+    abort();
+}
+
+static void page_read(const struct spill *sp, char *to, uint32_t page) {
+    for (size_t n = 0; n < SPILL_PAGE;) {
+        ssize_t k = pread(sp->fd, to + n, SPILL_PAGE - n, (off_t)((size_t)page * SPILL_PAGE + n));
+        if (k == 0 || (k < 0 && errno != EINTR))
+            die("read");
+        n += k > 0 ? (size_t)k : 0;
+    }
+}
+
+static void page_write(struct spill_window *w, const char *from, uint32_t page) {
+    w->written[page / 64] |= (uint64_t)1 << page % 64;
+    for (size_t n = 0; n < SPILL_PAGE;) {
+        ssize_t k =
+            pwrite(w->sp->fd, from + n, SPILL_PAGE - n, (off_t)((size_t)page * SPILL_PAGE + n));
+        if (k < 0 && errno != EINTR)
+            die("write");
+        n += k > 0 ? (size_t)k : 0;
+    }
+}
+
+static uint32_t windows_of(const struct spill_window *w) {
+    return atomic_load_explicit(&w->sp->windows, memory_order_relaxed);
+}
+
+/* A frame for another page: the next one on the clock whose page was not asked for lately. There is
+ * one: at most `safe` frames, half of all, were asked for within as many ticks. */
+static uint32_t frame_take(struct spill_window *w) {
+    uint32_t limit = w->cap_frames / windows_of(w);
+    if (limit < 2 * SPILL_SAFE)
+        limit = w->cap_frames < 2 * SPILL_SAFE ? w->cap_frames : 2 * SPILL_SAFE;
+    if (w->frames < limit)
+        return w->frames++;
+    uint32_t safe = w->frames / 2 < SPILL_SAFE ? w->frames / 2 : SPILL_SAFE;
+    for (;;) {
+        uint32_t i = w->hand;
+        struct frame *f = &w->frame[i];
+        char *at = w->memory + (size_t)i * SPILL_PAGE;
+        w->hand = i + 1 == w->frames ? 0 : i + 1;
+        if (!f->page)
+            return i;
+        if (w->clock - f->used < safe)
+            continue;
+        if (XXH3_64bits(at, SPILL_PAGE) != f->sum)
+            page_write(w, at, f->page - 1);
+        w->frame_of[f->page - 1] = 0;
+        return i;
+    }
+}
+
+char *spill_page(struct spill_window *w, const char *p) {
+    size_t off = (size_t)(p - w->sp->base);
+    uint32_t page = (uint32_t)(off / SPILL_PAGE), i = w->frame_of[page];
+    if (page != w->last) {
+        w->last = page;
+        w->clock++;
+    }
+    if (i-- == 0) {
+        i = frame_take(w);
+        char *at = w->memory + (size_t)i * SPILL_PAGE;
+        uint64_t sum = 0; /* of a page that is not in the file: it will be */
+        if (w->written[page / 64] >> page % 64 & 1) {
+            page_read(w->sp, at, page);
+            sum = XXH3_64bits(at, SPILL_PAGE);
+        } else {
+            memset(at, 0, SPILL_PAGE);
+        }
+        w->frame[i] = (struct frame){ .page = page + 1, .sum = sum };
+        w->frame_of[page] = i + 1;
+    }
+    w->frame[i].used = w->clock;
+    return w->memory + (size_t)i * SPILL_PAGE + off % SPILL_PAGE;
+}
+
+/* ---- mapped chunks ---- */
 
 static void window_drop_oldest(struct spill_window *w) {
     uint32_t no = w->ring[w->head];
@@ -229,7 +348,7 @@ void spill_touch(struct spill_window *w, const char *p) {
     uint64_t bit = (uint64_t)1 << no % 64;
     if (w->resident[no / 64] & bit)
         return;
-    uint32_t limit = w->cap / atomic_load_explicit(&w->sp->windows, memory_order_relaxed);
+    uint32_t limit = w->cap / windows_of(w);
     if (limit < WINDOW_MIN)
         limit = WINDOW_MIN;
     while (w->n >= limit)

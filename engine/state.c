@@ -47,7 +47,9 @@ bool state_limited(const struct state *s) {
 }
 
 struct state *state_new(struct undo *u, uint64_t instance, int table, uint32_t vsize) {
-    return state_new_limited(u, instance, table, vsize, NULL);
+    struct state *s = state_new_limited(u, instance, table, vsize, NULL);
+    s->pool.window = NULL;
+    return s;
 }
 
 struct state *state_new_limited(struct undo *u, uint64_t instance, int table, uint32_t vsize,
@@ -369,8 +371,10 @@ static struct entry *open_entry(struct state *s, const void *key, uint32_t klen,
     if (limited)
         forget_over(s, h);
     *fresh = !e || is_dead(e);
-    if (*fresh && state_ordered(s))
+    if (*fresh && state_ordered(s)) {
         make_room(s, klen + (uint64_t)s->vsize);
+        e = h ? entry_at(s, h) : NULL; /* of a table in a file it may have moved */
+    }
     if (!h) {
         h = keys_add(s, key, klen, hash);
         e = entry_at(s, h);
@@ -436,32 +440,40 @@ bool state_drop(struct state *s, const void *key, uint32_t klen, uint64_t hash) 
     return seen;
 }
 
-static void copy_entry(struct state *from, uint32_t h, struct state *to, int64_t now) {
+/* `key`: room for one. */
+static void copy_entry(struct state *from, uint32_t h, struct state *to, int64_t now, char *key) {
     struct entry *e = entry_at(from, h);
-    const char *key = entry_key(from, e);
     uint32_t klen = entry_klen(e);
+    memcpy(key, entry_key(from, e), klen);
     uint64_t hash = state_hash(key, klen);
     if (is_dead(e))
         return;
     state_at(to, from->limits.ttl_ms ? head_time(e->head) : now, INT64_MIN);
     if (!state_admits(to, key, klen, hash))
         return;
-    if (to->vsize)
-        memcpy(state_edit(to, key, klen, hash, NULL), value_at(from, e), to->vsize);
-    else
+    if (to->vsize) {
+        void *value = state_edit(to, key, klen, hash, NULL);
+        memcpy(value, value_at(from, entry_at(from, h)), to->vsize);
+    } else {
+        e = entry_at(from, h);
         state_put(to, key, klen, hash, value_at(from, e), value_len(from, e));
+    }
 }
 
 void state_copy(struct state *from, struct state *to, int64_t now) {
+    char *key = malloc(STATE_KEY_MAX);
+    uint64_t it = 0;
+    if (!key)
+        abort();
     if (from->loaded)
         order_restore(from);
-    uint64_t it = 0;
     if (state_ordered(from))
         for (uint32_t h = from->ends.prev; h; h = order_of(from, h)->next)
-            copy_entry(from, h, to, now);
+            copy_entry(from, h, to, now, key);
     else
         for (uint32_t h; (h = keys_next(from, &it));)
-            copy_entry(from, h, to, now);
+            copy_entry(from, h, to, now, key);
+    free(key);
 }
 
 int state_load(struct state *s, const void *key, uint32_t klen, const void *value, uint32_t vlen) {

@@ -91,7 +91,8 @@ void state_copy(struct state *from, struct state *to, int64_t now);
 /* ---- for the executor (epoch.c) ---- */
 struct undo *undo_new(void);
 void undo_free(struct undo *u);
-/* Tables made from now on spill (spill.h). Before the first; takes the window. */
+/* Tables of state_new_limited made from now on spill: what is found in them then holds only as long
+ * as spill.h says. Takes the window. */
 void undo_spill(struct undo *u, struct spill_window *window);
 /* Calls `put` for every key changed since the current layer began (value NULL: dropped). */
 typedef void state_sink(void *arg, uint64_t instance, int table, const void *key, uint32_t klen,

@@ -8,8 +8,12 @@ enum { SEG_FIRST = 8, SEG_KEYS = 448, DIR_SPARE = 16 };
 static inline uint16_t *seg_tags(struct seg *g, uint32_t cap) {
     return (uint16_t *)(void *)(g->h + cap + SEG_ALL);
 }
-static inline size_t seg_size(uint32_t cap) {
-    return sizeof(struct seg) + (size_t)(cap + SEG_ALL) * (sizeof(uint32_t) + sizeof(uint16_t));
+static inline uint32_t *seg_top(struct seg *g, uint32_t cap) { /* aligned: cap is 8 * n */
+    return (uint32_t *)(void *)(seg_tags(g, cap) + cap + SEG_ALL);
+}
+static inline size_t seg_size(const struct state *s, uint32_t cap) {
+    size_t slot = sizeof(uint32_t) + sizeof(uint16_t) + (s->pool.window ? sizeof(uint32_t) : 0);
+    return sizeof(struct seg) + (size_t)(cap + SEG_ALL) * slot;
 }
 static inline uint16_t hash_tag(uint64_t hash) {
     return (uint16_t)hash;
@@ -22,19 +26,20 @@ static inline uint64_t dir_index(const struct state *s, uint64_t hash) {
 }
 
 static struct seg *seg_new(struct state *s, uint32_t cap) {
-    struct seg *g = calloc(1, seg_size(cap));
+    struct seg *g = calloc(1, seg_size(s, cap));
     if (!g)
         abort();
-    s->seg_bytes += seg_size(cap);
+    g->wide = s->pool.window;
+    s->seg_bytes += seg_size(s, cap);
     return g;
 }
 static void seg_free(struct state *s, struct seg *g, uint32_t cap) {
-    s->seg_bytes -= seg_size(cap);
+    s->seg_bytes -= seg_size(s, cap);
     free(g);
 }
 
 /* Puts a handle in its place; false when the slots behind its home are all taken. */
-static bool seg_put(struct seg *g, uint32_t cap, uint16_t tag, uint32_t h) {
+static bool seg_put(struct seg *g, uint32_t cap, uint16_t tag, uint32_t top, uint32_t h) {
     uint16_t *tags = seg_tags(g, cap);
     uint32_t all = cap + SEG_ALL, i = tag_home(tag, cap);
     while (i < all && g->h[i] && tags[i] <= tag)
@@ -46,6 +51,11 @@ static bool seg_put(struct seg *g, uint32_t cap, uint16_t tag, uint32_t h) {
         return false;
     memmove(g->h + i + 1, g->h + i, (end - i) * sizeof *g->h);
     memmove(tags + i + 1, tags + i, (end - i) * sizeof *tags);
+    if (g->wide) {
+        uint32_t *tops = seg_top(g, cap);
+        memmove(tops + i + 1, tops + i, (end - i) * sizeof *tops);
+        tops[i] = top;
+    }
     g->h[i] = h;
     tags[i] = tag;
     g->n++;
@@ -56,7 +66,7 @@ static bool seg_put(struct seg *g, uint32_t cap, uint16_t tag, uint32_t h) {
 static bool seg_fill(struct seg *to, uint32_t cap, struct seg *g, uint32_t old) {
     const uint16_t *tags = seg_tags(g, old);
     for (uint32_t i = 0; i < old + SEG_ALL; i++)
-        if (g->h[i] && !seg_put(to, cap, tags[i], g->h[i]))
+        if (g->h[i] && !seg_put(to, cap, tags[i], g->wide ? seg_top(g, old)[i] : 0, g->h[i]))
             return false;
     return true;
 }
@@ -97,9 +107,12 @@ static void dir_double(struct state *s) {
     s->depth++;
 }
 
-static uint64_t entry_hash(const struct state *s, uint32_t h) {
-    struct entry *e = entry_at(s, h);
-    return state_hash(entry_key(s, e), entry_klen(e));
+/* The top bits of the hash of slot i. */
+static uint32_t slot_top(const struct state *s, const struct seg_ref *r, uint32_t i) {
+    if (r->seg->wide)
+        return seg_top(r->seg, r->cap)[i];
+    struct entry *e = entry_at(s, r->seg->h[i]);
+    return (uint32_t)(state_hash(entry_key(s, e), entry_klen(e)) >> 32);
 }
 
 /* Two of half the keys each, by the next bit of their hashes. */
@@ -115,15 +128,17 @@ static void seg_split(struct state *s, uint64_t hash) {
         half[k] = (struct seg_ref){ seg_new(s, cap), cap, depth };
         dir_set(s, k ? hash | bit : hash & ~bit, half[k]);
     }
-    for (uint32_t i = 0; i < all; i++)
+    for (uint32_t i = 0; i < all && !old.seg->wide; i++)
         if (old.seg->h[i])
             pool_prefetch(&s->pool, old.seg->h[i], sizeof(struct entry) + s->at_key + 16);
     for (uint32_t i = 0; i < all; i++) {
         if (!old.seg->h[i])
             continue;
-        uint64_t of = entry_hash(s, old.seg->h[i]);
+        uint32_t top = slot_top(s, &old, i);
+        uint64_t of = (uint64_t)top << 32;
         struct seg_ref *r = &s->dir[dir_index(s, of)];
-        while (r->seg->n >= r->cap / 8 * 7 || !seg_put(r->seg, r->cap, tags[i], old.seg->h[i])) {
+        while (r->seg->n >= r->cap / 8 * 7 ||
+               !seg_put(r->seg, r->cap, tags[i], top, old.seg->h[i])) {
             seg_grow(s, of); /* an uneven split */
             r = &s->dir[dir_index(s, of)];
         }
@@ -135,7 +150,7 @@ static void seg_split(struct state *s, uint64_t hash) {
 /* Keys chosen to share the top bits of their hashes must not blow up the directory: then the
  * segment grows beyond its size. */
 static bool may_split(const struct state *s, const struct seg_ref *r) {
-    return r->depth < 40 &&
+    return r->depth < 32 &&
            (r->depth < s->depth || (uint64_t)1 << s->depth <= (uint64_t)DIR_SPARE * s->nsegs);
 }
 
@@ -143,7 +158,7 @@ static void table_put(struct state *s, uint64_t hash, uint32_t h) {
     for (;;) {
         struct seg_ref *r = &s->dir[dir_index(s, hash)];
         bool room = r->seg->n < r->cap / 8 * 7;
-        if (room && seg_put(r->seg, r->cap, hash_tag(hash), h))
+        if (room && seg_put(r->seg, r->cap, hash_tag(hash), (uint32_t)(hash >> 32), h))
             return;
         if (r->seg->n >= SEG_KEYS && may_split(s, r))
             seg_split(s, hash);
@@ -162,6 +177,8 @@ uint32_t keys_find(const struct state *s, const void *key, uint32_t klen, uint64
     while (i < all && r->seg->h[i] && tags[i] < tag)
         i++;
     for (; i < all && r->seg->h[i] && tags[i] == tag; i++) {
+        if (r->seg->wide && seg_top(r->seg, r->cap)[i] != (uint32_t)(hash >> 32))
+            continue;
         struct entry *e = entry_at(s, r->seg->h[i]);
         if (entry_klen(e) == klen && (klen == 0 || memcmp(entry_key(s, e), key, klen) == 0))
             return r->seg->h[i];
@@ -203,6 +220,10 @@ void keys_remove(struct state *s, uint32_t h) {
         end++; /* those move nearer to their homes */
     memmove(g->h + i, g->h + i + 1, (end - i - 1) * sizeof *g->h);
     memmove(tags + i, tags + i + 1, (end - i - 1) * sizeof *tags);
+    if (g->wide) {
+        uint32_t *tops = seg_top(g, r->cap);
+        memmove(tops + i, tops + i + 1, (end - i - 1) * sizeof *tops);
+    }
     g->h[end - 1] = 0;
     g->n--;
     s->used--;

@@ -13,7 +13,8 @@
 enum { SEG_ALL = 24 /* slots behind the last home */ };
 struct seg {
     uint32_t n;
-    uint32_t h[]; /* handles, 0: empty; then the tags */
+    bool wide; /* has the top 32 bits of hashes, too: a table that spills reads no key to split */
+    uint32_t h[]; /* handles, 0: empty; then the tags; then the top bits */
 };
 struct seg_ref { /* equal for all entries of the directory that lead to the segment */
     struct seg *seg;

@@ -377,7 +377,7 @@ static void test_many(void **unused) {
     assert_int_equal(spill_open(&sp, "/tmp", 1 << 20, &e), 0);
     struct undo *u = undo_new();
     undo_spill(u, spill_window_new(sp));
-    struct state *s = state_new(u, 1, 0, WIDE);
+    struct state *s = state_new_limited(u, 1, 0, WIDE, NULL);
     rng = test_seed(5) * 2654435761u + 88172645463325252u;
     for (int epoch = 0; epoch < 30; epoch++) {
         for (int k = 0; k < 5000; k++) {
