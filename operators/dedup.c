@@ -353,7 +353,8 @@ static bool take_row(struct dedup_self *s, struct op_ctx *x, const struct batch 
     return pass;
 }
 
-/* ~40 ns a row that is dropped, ~120 ns one that passes; with `rows` ~100 ns and ~300 ns. */
+/* ~30 ns a row that is dropped and ~170 ns one that passes, with 100,000 kept, and ~80 ns until it
+ * is swept; with `rows` ~70 ns and ~950 ns, mostly misses of the cache in three tables. */
 static void dedup_process(void *self, struct op_ctx *x, int port, const struct batch *b) {
     (void)port;
     struct dedup_self *s = self;

@@ -125,7 +125,7 @@ static void add_words(const struct lag_self *s, const uint64_t *from, struct col
             ((uint64_t *)cols[k].p)[r] = from[1 + k];
     }
 }
-/* ~25 ns a row for the key and ~1 ns for each word that moves up. */
+/* ~25 ns a row for the key and ~0.2 ns for each word that moves up. */
 static void lag_words(struct lag_self *s, const struct batch *b, struct keyed *keyed,
                       struct column *cols) {
     for (uint32_t i = 0; i < b->n; i++) {
@@ -182,7 +182,7 @@ static bool lag_text(struct lag_self *s, struct op_ctx *x, const struct batch *b
     state_put(s->table, key->p, key->len, hash, value, (uint32_t)size);
     return true;
 }
-/* The rows that could be taken. ~0.3 us a row and the copy of the key's list. */
+/* The rows that could be taken. ~70 ns a row and the copy of the key's list. */
 static const struct batch *lag_texts(struct lag_self *s, struct op_ctx *x, const struct batch *b,
                                      struct keyed *keyed, struct column *cols) {
     uint16_t *sel = ARENA_ARRAY(x->arena, uint16_t, b->n);

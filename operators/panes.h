@@ -80,7 +80,7 @@ struct pane_rows {
     uint64_t *hash;
     struct pane_row *row;
 };
-/* Keys and slices of all rows of `b`. ~20 ns a row. */
+/* Keys and slices of all rows of `b`. With panes_edit ~35 ns a row of 100 groups. */
 struct pane_rows panes_rows(struct panes *s, struct op_ctx *x, const struct batch *b);
 /* The record of row i of the batch, for writing, zeroed when new; NULL when the row has no open
  * window: it has then been counted as late or rejected. Holds until the next call. `start`, if not

@@ -121,7 +121,7 @@ static void no_port(struct route_self *s, struct op_ctx *x, const struct batch *
               v.p);
 }
 
-/* ~3 ns a row when names repeat. */
+/* ~15 ns a row of four ports in no order. */
 static void route_process(void *self, struct op_ctx *x, int port, const struct batch *b) {
     (void)port;
     struct route_self *s = self;

@@ -88,7 +88,7 @@ static const uint64_t *hashes(const struct sample_self *s, struct op_ctx *x,
     return hash;
 }
 
-/* ~3 ns a row, and ~8 ns for a key. */
+/* ~3 ns a row, ~5 ns by a string field. */
 static void sample_process(void *self, struct op_ctx *x, int port, const struct batch *b) {
     (void)port;
     struct sample_self *s = self;

@@ -163,7 +163,8 @@ static uint32_t enter(const struct top_self *s, struct keyed *keyed, uint32_t i,
     return lo + 1;
 }
 
-/* ~30 ns a row; a key's first row in an epoch copies its k values when it enters. */
+/* ~25 ns a row with 100 keys, ~80 ns with 10,000; a key's first row in an epoch copies its k values
+ * when it enters. */
 static void running_process(void *self, struct op_ctx *x, int port, const struct batch *b) {
     (void)port;
     struct top_self *s = self;
@@ -273,7 +274,7 @@ static void take_row(struct top_self *s, struct op_ctx *x, const struct batch *b
     state_put(s->rows, k.p, k.len, hash, bytes.p, bytes.len);
 }
 
-/* ~60 ns a row, ~0.4 us more for one that enters. */
+/* ~60 ns a row when few of them enter. */
 static void window_process(void *self, struct op_ctx *x, int port, const struct batch *b) {
     (void)port;
     struct top_self *s = self;

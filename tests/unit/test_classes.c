@@ -58,7 +58,23 @@ static const char *const keeps[] = { /* order matters */
                                      "\"block_average\",\"config\":{\"fields\":[\"v\"],\"window\":"
                                      "3}",
                                      "\"sliding_linear_regression\",\"config\":{\"field\":\"v\","
-                                     "\"train\":4,\"predict\":2}"
+                                     "\"train\":4,\"predict\":2}",
+                                     "\"lag\",\"config\":{\"fields\":[\"v\"],\"rows\":2}",
+                                     "\"dedup\",\"config\":{\"fields\":[\"v\"],\"rows\":30}",
+                                     "\"top\",\"config\":{\"value\":\"v\",\"k\":3}",
+                                     "\"quantile\",\"config\":{\"fields\":[\"v\"],\"k\":16}",
+                                     "\"second_moment\",\"config\":{\"fields\":[\"v\"],\"method\":"
+                                     "\"slots\"}"
+};
+/* Of a set of rows, in no order. */
+static const char *const sets[] = {
+    "\"top\",\"config\":{\"value\":\"v\",\"k\":3,\"every\":\"200ms\"}",
+    "\"top\",\"config\":{\"value\":\"v\",\"k\":2,\"order\":\"least\",\"every\":\"100ms\",\"size\":"
+    "\"250ms\"}",
+    "\"distinct_count\",\"config\":{\"fields\":[\"v\"],\"method\":\"hll\",\"k\":6,\"every\":"
+    "\"300ms\"}",
+    "\"second_moment\",\"config\":{\"fields\":[\"v\"],\"width\":16,\"every\":\"100ms\",\"size\":"
+    "\"400ms\"}",
 };
 static const char *const sums[] = {
     "\"window_aggregate\",\"config\":{\"aggregate\":{\"n\":\"count()\",\"s\":\"sum(v)\"},"
@@ -156,9 +172,12 @@ static enum how make_e2(struct draft *d, bool *drains) {
 }
 
 static enum how make_e3(struct draft *d, bool *drains) {
-    switch (rnd(6)) {
+    switch (rnd(7)) {
     case 0:
         add_merge(d, PICK(plain), "");
+        return ANY_ORDER;
+    case 6:
+        add_merge(d, PICK(sets), rnd(2) ? ",\"by\":[\"k\"]" : "");
         return ANY_ORDER;
     case 1:
         add_merge(d, PICK(sums), "");
