@@ -50,6 +50,22 @@ static void tail_free(void *arg) {
     free(t);
 }
 
+/* ,"headers":[{"name":…,"value":…},…] when the record has some. */
+static void add_headers(struct sbuf *o, const struct log_rows *w, uint32_t i) {
+    if (!w->header_end)
+        return;
+    const char *p = w->headers + log_end(w->header_end, (int64_t)i - 1);
+    const char *end = w->headers + log_end(w->header_end, i);
+    struct log_header h;
+    for (int n = 0; log_header_next(&p, end, &h); n++) {
+        sbuf_adds(o, n ? ",{" : ",\"headers\":[{");
+        text_bytes(o, "name", h.name, h.nlen);
+        sbuf_adds(o, ",");
+        text_bytes(o, "value", h.value, h.vlen);
+        sbuf_adds(o, p < end ? "}" : "}]");
+    }
+}
+
 static void add_record(struct tail *t) {
     const struct log_rows *w = &t->rows;
     uint32_t i = t->at++, end = w->value_end[i], to = end & ~LOG_NULL;
@@ -72,6 +88,7 @@ static void add_record(struct tail *t) {
         text_bytes(&t->text, "key", key, klen);
         sbuf_adds(&t->text, ",");
         text_bytes(&t->text, "value", value, len);
+        add_headers(&t->text, w, i);
         sbuf_adds(&t->text, "}");
     }
     sbuf_adds(&t->text, "\n");

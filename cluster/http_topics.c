@@ -5,7 +5,8 @@
 #include <stddef.h>
 #include <string.h>
 
-#define RESERVED "braid."
+#define RESERVED     "braid."
+#define RECORDS_TYPE "application/vnd.braid.records" /* an object a line: ingest_objects */
 
 static bool reserved(const char *topic) {
     return strncmp(topic, RESERVED, sizeof RESERVED - 1) == 0;
@@ -170,11 +171,13 @@ static int read_rows(struct request *r, struct ingest_rows *rows, struct err *e)
     if (!type || (n == 10 && strncasecmp(type, "text/plain", n) == 0) ||
         (n == 20 && strncasecmp(type, "application/x-ndjson", n) == 0))
         return ingest_lines(rows, p, r->body.len, e);
+    if (n == strlen(RECORDS_TYPE) && strncasecmp(type, RECORDS_TYPE, n) == 0)
+        return ingest_objects(rows, p, r->body.len, e);
     if (n == 24 && strncasecmp(type, "application/octet-stream", n) == 0)
         return ingest_lengths(rows, p, r->body.len, e);
     return err_set(e, ERR_INPUT,
-                   "the Content-Type must be text/plain, application/x-ndjson or "
-                   "application/octet-stream, not '%.100s'",
+                   "the Content-Type must be text/plain, application/x-ndjson, " RECORDS_TYPE
+                   " or application/octet-stream, not '%.100s'",
                    type);
 }
 

@@ -1,13 +1,20 @@
 #include "cluster/ingest.h"
+#include "engine/batch.h"
 #include "engine/clock.h"
+#include "engine/json.h"
 #include "engine/key.h"
+#include "engine/num.h"
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
-enum { SLOTS_FIRST = 256, KEY_MAX = 1 + LOG_NAME_MAX + 1 + INGEST_NAME_MAX };
+enum {
+    INGEST_HEADERS_MAX = 64,
+    SLOTS_FIRST = 256,
+    KEY_MAX = 1 + LOG_NAME_MAX + 1 + INGEST_NAME_MAX
+};
 
 /* The value of a producer's state key. The topic's id tells what is left of an earlier topic of the
  * name, deleted by a process that was killed before it could forget its producers. */
@@ -52,10 +59,14 @@ static int add_row(struct ingest_rows *rows, const char *p, size_t len, struct e
     struct log_buf *b = len <= LOG_RECORD_MAX ? open_buf(rows) : NULL;
     if (!b)
         return err_set(e, ERR_INPUT, "record %lld is too large", (long long)rows->n + 1);
-    char *room = log_buf_room(b, len);
-    if (len)
-        memcpy(room, p, len);
-    log_buf_end(b, len);
+    if (p) {
+        char *room = log_buf_room(b, len);
+        if (len)
+            memcpy(room, p, len);
+        log_buf_end(b, len);
+    } else {
+        log_buf_null(b);
+    }
     rows->n++;
     return 0;
 }
@@ -80,6 +91,128 @@ int ingest_lines(struct ingest_rows *rows, const char *text, size_t len, struct 
         rc = add_row(rows, p, (size_t)(stop - p) - (nl && stop > p && stop[-1] == '\r'), e);
         p = nl ? nl + 1 : end;
     }
+    return seal(rows, rc);
+}
+
+/* ---- records as JSON objects ---- */
+
+struct object {
+    struct json_reader r;
+    struct span value, key; /* p NULL: null */
+    int64_t time;
+    struct span header[2 * INGEST_HEADERS_MAX]; /* name, value */
+    int nheaders;
+};
+
+/* The value at hand: text of a string, null, or with `any` the JSON text of all else. */
+static bool take_value(struct object *o, bool any, struct span *v) {
+    struct json_reader *r = &o->r;
+    const char *at = r->at;
+    *v = (struct span){ .p = NULL };
+    if (r->event == JE_NULL)
+        return true;
+    if (r->event == JE_STR) {
+        *v = (struct span){ .p = r->len ? r->s : "", .len = r->len };
+        return true;
+    }
+    if (!any || ((r->event == JE_OBJ || r->event == JE_ARR) && json_skip(r) < 0))
+        return false;
+    *v = (struct span){ .p = at, .len = (uint32_t)(r->p - at) };
+    return true;
+}
+
+static bool take_time(struct object *o) {
+    const struct json_reader *r = &o->r;
+    o->time = r->event == JE_INT ? r->i : LOG_NO_TIME;
+    if (r->event == JE_STR)
+        return time_parse(r->s, r->s + r->len, &o->time) == 0;
+    return r->event == JE_INT || r->event == JE_NULL;
+}
+
+static bool take_headers(struct object *o) {
+    struct json_reader *r = &o->r;
+    if (r->event != JE_OBJ)
+        return r->event == JE_NULL;
+    while (json_next(r) == JE_KEY) {
+        struct span *h = &o->header[2 * o->nheaders];
+        if (o->nheaders++ == INGEST_HEADERS_MAX)
+            return false;
+        h[0] = (struct span){ .p = r->s, .len = r->len };
+        if (json_next(r) < 0 || !take_value(o, false, &h[1]))
+            return false;
+    }
+    return r->event == JE_OBJ_END;
+}
+
+static int read_object(struct object *o, int64_t record, struct err *e) {
+    struct json_reader *r = &o->r;
+    if (json_next(r) == JE_OBJ)
+        while (json_next(r) == JE_KEY) {
+            struct span name = { .p = r->s, .len = r->len };
+            bool is[4], ok = false;
+            static const char *const keys[] = { "value", "key", "time", "headers" };
+            for (int k = 0; k < 4; k++)
+                is[k] = name.len == strlen(keys[k]) && memcmp(name.p, keys[k], name.len) == 0;
+            if (json_next(r) < 0)
+                break;
+            if (is[0] || is[1])
+                ok = take_value(o, is[0], is[0] ? &o->value : &o->key);
+            else if (is[2] || is[3])
+                ok = is[2] ? take_time(o) : take_headers(o);
+            else
+                return err_set(e, ERR_INPUT,
+                               "record %lld: '%.*s' is none of value, key, time and headers",
+                               (long long)record, name.len > 60 ? 60 : (int)name.len, name.p);
+            if (!ok && r->event >= 0)
+                return err_set(e, ERR_INPUT, "record %lld: '%.*s' must be %s", (long long)record,
+                               (int)name.len, name.p,
+                               is[1]   ? "a string or null"
+                               : is[2] ? "ms since 1970 or an RFC 3339 time"
+                                       : "an object of at most 64 strings and nulls");
+            if (!ok)
+                break;
+        }
+    if (r->event == JE_OBJ_END && json_next(r) == JE_END)
+        return 0;
+    return err_set(e, ERR_INPUT, "record %lld is no JSON object: %s", (long long)record,
+                   r->event < 0 ? r->err.text : "it must be one object a line");
+}
+
+static int add_object(struct ingest_rows *rows, const char *line, size_t len, struct arena *a,
+                      struct err *e) {
+    struct object o = { .time = LOG_NO_TIME };
+    json_open(&o.r, line, len, a);
+    int rc = read_object(&o, rows->n + 1, e);
+    json_close(&o.r);
+    if (rc == 0)
+        rc = add_row(rows, o.value.p, o.value.len, e);
+    if (rc < 0)
+        return rc;
+    struct log_buf *b = rows->buf[rows->nbufs - 1];
+    log_buf_key(b, o.key.p, o.key.len, !o.key.p);
+    log_buf_time(b, o.time);
+    for (int i = 0; i < o.nheaders; i++) {
+        const struct span *h = &o.header[2 * i];
+        log_buf_header(b, h[0].p, h[0].len, h[1].p, h[1].len);
+    }
+    return 0;
+}
+
+int ingest_objects(struct ingest_rows *rows, const char *text, size_t len, struct err *e) {
+    const char *p = text, *end = text + len;
+    struct arena a = { 0 };
+    int rc = 0;
+    *rows = (struct ingest_rows){ 0 };
+    if (len > INGEST_BODY_MAX)
+        return err_set(e, ERR_INPUT, "at most %d bytes are taken at once", INGEST_BODY_MAX);
+    while (p < end && rc == 0) {
+        const char *nl = memchr(p, '\n', (size_t)(end - p));
+        const char *stop = nl ? nl : end;
+        arena_reset(&a);
+        rc = add_object(rows, p, (size_t)(stop - p), &a, e);
+        p = nl ? nl + 1 : end;
+    }
+    arena_free(&a);
     return seal(rows, rc);
 }
 

@@ -22,6 +22,10 @@ struct ingest_rows {
 int ingest_lines(struct ingest_rows *rows, const char *text, size_t len, struct err *e);
 /* u32 little-endian length and as many bytes, each. ERR_INPUT says at which byte it goes wrong. */
 int ingest_lengths(struct ingest_rows *rows, const char *data, size_t len, struct err *e);
+/* One JSON object a line, with all that a record may have: "value" (a string; null or absent: a
+ * tombstone; anything else: its JSON text), "key" (a string or null), "time" (ms or RFC 3339),
+ * "headers" (an object of strings and nulls). ERR_INPUT names the record and what is wrong. */
+int ingest_objects(struct ingest_rows *rows, const char *text, size_t len, struct err *e);
 void ingest_rows_free(struct ingest_rows *rows);
 
 struct ingest;
