@@ -1,9 +1,13 @@
 /* Keyed state by itself, one core: memory of 10 million keys with time to live, the longest pause
  * while the table grows to that, and updates of a table eight times larger than its memory. Epochs
- * are committed, so pre-images are paid for. `bench_state many|spill`: one part. */
+ * are committed, so pre-images are paid for. `bench_state many|spill|restart`: one part. */
+#include "cluster/coord.h"
+#include "cluster/view.h"
 #include "engine/clock.h"
+#include "engine/log.h"
 #include "engine/spill.h"
 #include "engine/state.h"
+#include "operators/all.h"
 #include "tests/bench/bench.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -147,11 +151,113 @@ static void bench_spill(void) {
     spill_close(sp);
 }
 
+/* A server's directory with a Kalman filter of five fields for each of so many keys: 16 bytes and
+ * 80 each, 1 GiB. The state is written as epochs of the executor would; the server is opened twice,
+ * the second time with the snapshot that the first one made in passing. */
+enum { RESTART_KEYS = 11184811, RESTART_VALUE = 80, RESTART_EPOCH = 200000 };
+
+static void die(const char *what, const struct err *e) {
+    fprintf(stderr, "bench_state: %s: %s\n", what, e->text);
+    exit(1);
+}
+
+static uint64_t filter_submit(struct coord *c) {
+    static const char text[] =
+        "{\"braid\":1,\"name\":\"f\",\"tasks\":["
+        "{\"id\":\"in\",\"type\":\"source\",\"config\":{\"topic\":\"t\",\"format\":\"csv\","
+        "\"schema\":"
+        "{\"k\":\"string\",\"a\":\"f64\",\"b\":\"f64\",\"c\":\"f64\",\"d\":\"f64\",\"e\":\"f64\"}}}"
+        ","
+        "{\"id\":\"smooth\",\"type\":\"kalman\",\"config\":{\"fields\":[\"a\",\"b\",\"c\",\"d\","
+        "\"e\"]},"
+        "\"inputs\":[{\"from\":\"in\",\"by\":\"k\"}]},"
+        "{\"id\":\"out\",\"type\":\"sink\",\"config\":{\"topic\":\"u\"},\"inputs\":[\"smooth\"]}]}";
+    static const char before[] = "{\"id\":\"smooth\",\"type\":\"kalman\",\"instance\":";
+    struct coord_spec spec = { .file = "f.json", .text = text, .len = sizeof text - 1 };
+    struct sbuf out = { 0 };
+    struct errs es = { 0 };
+    struct err e = ERR_INIT;
+    if (coord_submit(c, &spec, 1, false, &out, &es) < 0)
+        die("submit", &es.v[0]);
+    out.len = 0;
+    const char *at = view_show(c, "f", &out, &e) < 0 ? NULL : strstr(sbuf_str(&out), before);
+    if (!at)
+        die("show", &e);
+    uint64_t instance = strtoull(at + sizeof before - 1, NULL, 10);
+    sbuf_free(&out);
+    errs_free(&es);
+    return instance;
+}
+
+static void fill_log(const char *dir, uint64_t instance) {
+    struct log *log;
+    struct err e = ERR_INIT;
+    if (log_open(&log, &(struct log_conf){ .dir = dir }, &e) < 0)
+        die("log", &e);
+    unsigned char key[12 + 16] = { 'S' }; /* executor.c: S, instance, partition 0, table 0 */
+    for (int i = 0; i < 8; i++)
+        key[1 + i] = (unsigned char)(instance >> (56 - 8 * i));
+    for (uint64_t i = 0; i < RESTART_KEYS;) {
+        struct log_epoch *ep = log_epoch_begin(log);
+        for (uint64_t k = 0; k < RESTART_EPOCH && i < RESTART_KEYS; k++, i++) {
+            double value[RESTART_VALUE / sizeof(double)] = { (double)i };
+            char text[17];
+            snprintf(text, sizeof text, "%016llx", (unsigned long long)mix(i));
+            memcpy(key + 12, text, 16);
+            log_epoch_state(ep, key, sizeof key, value, sizeof value);
+        }
+        if (log_commit_wait(ep, NULL, &e) != LOG_COMMITTED)
+            die("commit", &e);
+    }
+    log_close(log);
+}
+
+static double reopen_s(const struct coord_conf *conf) {
+    struct coord *c;
+    struct err e = ERR_INIT;
+    double t = bench_now();
+    if (coord_open(&c, conf, &e) < 0)
+        die("restart", &e);
+    t = bench_now() - t;
+    struct sbuf out = { 0 };
+    char keys[64];
+    snprintf(keys, sizeof keys, "\"state_keys\":%d,", RESTART_KEYS);
+    if (view_show(c, "f", &out, &e) < 0 || !strstr(sbuf_str(&out), keys))
+        die("restart lost keys", &e);
+    sbuf_free(&out);
+    coord_close(c);
+    return t;
+}
+
+static void bench_restart(void) {
+    char dir[256], rm[300];
+    const char *tmp = getenv("TMPDIR");
+    struct err e = ERR_INIT;
+    struct coord *c;
+    snprintf(dir, sizeof dir, "%.200s/braid-state-XXXXXX", tmp ? tmp : "/tmp");
+    if (!mkdtemp(dir))
+        exit(1);
+    struct coord_conf conf = { .dir = dir };
+    operators_init();
+    if (coord_open(&c, &conf, &e) < 0)
+        die("open", &e);
+    uint64_t instance = filter_submit(c);
+    coord_close(c);
+    fill_log(dir, instance);
+    bench_figure("restart_1g_s", reopen_s(&conf), "s", AT_MOST, 10);
+    bench_figure("restart_1g_again_s", reopen_s(&conf), "s", AT_MOST, 0);
+    snprintf(rm, sizeof rm, "rm -rf '%s'", dir);
+    if (system(rm) != 0)
+        exit(1);
+}
+
 int main(int argc, char **argv) {
     bench_calibrate();
     if (argc < 2 || strcmp(argv[1], "many") == 0)
         bench_many();
     if (argc < 2 || strcmp(argv[1], "spill") == 0)
         bench_spill();
+    if (argc < 2 || strcmp(argv[1], "restart") == 0)
+        bench_restart();
     return 0;
 }
