@@ -2,6 +2,7 @@
 #include "cluster/flowtest.h"
 #include "cluster/run.h"
 #include "engine/clock.h"
+#include "engine/num.h"
 #include <string.h>
 
 /* What a sink, or the dead letters, have put out. */
@@ -66,23 +67,40 @@ static int on_dead(void *arg, const char *json, size_t len) {
 static struct run_record record_of(const struct playing *p, const struct jnode *n) {
     struct json_reader r;
     if (n->type == J_STR)
-        return (struct run_record){ n->s, n->len };
+        return (struct run_record){ .data = n->s, .len = n->len, .time = LOG_NO_TIME };
     const char *from = p->t->doc.text + n->off;
     json_open(&r, from, p->t->doc.len - n->off, NULL);
     if (json_next(&r) == JE_OBJ || r.event == JE_ARR)
         json_skip(&r);
-    struct run_record rec = { from, (uint32_t)(r.p - from) };
+    struct run_record rec = { .data = from, .len = (uint32_t)(r.p - from), .time = LOG_NO_TIME };
     json_close(&r);
     return rec;
 }
 
-static int feed_list(struct playing *p, const struct jnode *n, struct err *e) {
+/* {"value":…,"key":…,"time":…}; a null value is a tombstone. */
+static struct run_record whole_record(const struct playing *p, const struct jnode *n) {
+    const struct jnode *value = jnode_get(n, "value"), *key = jnode_get(n, "key"),
+                       *time = jnode_get(n, "time");
+    struct run_record rec = { .time = LOG_NO_TIME };
+    if (value->type != J_NULL)
+        rec = record_of(p, value);
+    if (key) {
+        rec.key = key->s;
+        rec.klen = key->len;
+    }
+    if (time)
+        time_parse(time->s, time->s + time->len, &rec.time);
+    return rec;
+}
+
+static int feed_list(struct playing *p, const char *topic, const struct jnode *n, bool whole,
+                     struct err *e) {
     struct run_record *v = ARENA_ARRAY(p->a, struct run_record, n->n + 1);
     uint32_t k = 0;
     for (const struct jnode *c = n->n ? n->child : NULL; c; c = c->next)
-        v[k++] = record_of(p, c);
+        v[k++] = whole ? whole_record(p, c) : record_of(p, c);
     p->r->records += k;
-    return run_push(p->run, n->key, v, k, e);
+    return run_push(p->run, topic, v, k, e);
 }
 
 /* As many at once as a batch may have. */
@@ -94,7 +112,9 @@ static int feed_some(struct playing *p, const char *topic, struct dataset *ds, i
     uint32_t k = 0;
     int rc = 1;
     while (k<BATCH_ROWS && * left> 0 && (rc = dataset_next(ds, &rec, e)) > 0) {
-        v[k++] = (struct run_record){ arena_strndup(&a, rec.data, rec.len), rec.len };
+        v[k++] = (struct run_record){ .data = arena_strndup(&a, rec.data, rec.len),
+                                      .len = rec.len,
+                                      .time = LOG_NO_TIME };
         --*left;
     }
     p->r->records += k;
@@ -133,7 +153,9 @@ static int feed(struct playing *p, const struct flowtest_step *s) {
     for (const struct jnode *n = s->in && s->in->n ? s->in->child : NULL; n; n = n->next) {
         int rc;
         if (n->type == J_ARR) {
-            rc = feed_list(p, n, &e);
+            rc = feed_list(p, n->key, n, false, &e);
+        } else if (jnode_get(n, "records")) {
+            rc = feed_list(p, n->key, jnode_get(n, "records"), true, &e);
         } else if (n->type == J_OBJ) {
             rc = feed_file(p, n, &e);
         } else {

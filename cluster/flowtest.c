@@ -56,8 +56,15 @@ const struct spec_key flowtest_rows_keys[] = {
     { 0 },
 };
 const struct spec_key flowtest_file_keys[] = {
-    { .name = "file", .type = J_STR, .required = true, .doc = "A file, one record a line." },
+    { .name = "file", .type = J_STR, .doc = "A file, one record a line." },
     { .name = "limit", .type = J_INT, .doc = "How many records of it." },
+    { .name = "records", .type = J_ARR, .doc = "Instead: records with key and time." },
+    { 0 },
+};
+const struct spec_key flowtest_record_keys[] = {
+    { .name = "value", .type = J_OBJ, .required = true, .doc = "As in a list of records." },
+    { .name = "key", .type = J_STR, .doc = "The record's key." },
+    { .name = "time", .type = J_STR, .doc = "The time its writer gave it." },
     { 0 },
 };
 
@@ -82,6 +89,8 @@ static const struct spec_key *known_key(const struct spec_key *keys, const char 
 /* Keys that may be of several types are looked at by who reads them. */
 static bool right_type(const struct spec_key *k, const struct jnode *n) {
     if (k->type == J_REAL && n->type == J_INT)
+        return true;
+    if (strcmp(k->name, "value") == 0)
         return true;
     if (k->type == J_OBJ && strcmp(k->name, "dead") == 0)
         return n->type == J_OBJ || n->type == J_INT || n->type == J_ARR;
@@ -218,6 +227,28 @@ static void check_expect(struct loading *l, const struct jnode *e) {
             wrong(l, c, false, "must be an object of counters");
 }
 
+static void check_records(struct loading *l, const struct jnode *list) {
+    for (const struct jnode *c = list->n ? list->child : NULL; c; c = c->next) {
+        int64_t ms;
+        if (!check_object(l, c, flowtest_record_keys))
+            continue;
+        const struct jnode *time = jnode_get(c, "time");
+        if (time && time_parse(time->s, time->s + time->len, &ms) < 0)
+            wrong(l, time, false, "must be a time such as \"2026-03-01T08:00:00Z\"");
+    }
+}
+
+static void check_feed(struct loading *l, const struct jnode *n) {
+    const struct jnode *file = jnode_get(n, "file"), *records = jnode_get(n, "records"),
+                       *limit = jnode_get(n, "limit");
+    if (!file == !records)
+        wrong(l, n, false, "needs either 'file' or 'records'");
+    if (limit && (limit->i < 1 || !file))
+        wrong(l, limit, false, "must be 1 or more, and belongs to 'file'");
+    if (records)
+        check_records(l, records);
+}
+
 static void check_in(struct loading *l, const struct jnode *in) {
     for (const struct jnode *c = in && in->n ? in->child : NULL; c; c = c->next) {
         if (c->type == J_ARR || (c->type == J_INT && c->i >= 0))
@@ -226,9 +257,8 @@ static void check_in(struct loading *l, const struct jnode *in) {
             wrong(l, c, false,
                   "must be a list of records, {\"file\": NAME}, or a number of rows of a source "
                   "that makes its own");
-        else if (check_object(l, c, flowtest_file_keys) && typed(c, "limit", J_INT) &&
-                 jnode_get(c, "limit")->i < 1)
-            wrong(l, jnode_get(c, "limit"), false, "must be 1 or more");
+        else if (check_object(l, c, flowtest_file_keys))
+            check_feed(l, c);
     }
 }
 

@@ -21,7 +21,7 @@ enum {
 
 /* The keys that the reader knows, for docs/testing.md's test; end with a NULL name. */
 extern const struct spec_key flowtest_top_keys[], flowtest_case_keys[], flowtest_step_keys[],
-    flowtest_expect_keys[], flowtest_rows_keys[], flowtest_file_keys[];
+    flowtest_expect_keys[], flowtest_rows_keys[], flowtest_file_keys[], flowtest_record_keys[];
 
 struct flowtest_step {
     int64_t now;                           /* TIME_MIN: unchanged */

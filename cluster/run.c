@@ -372,17 +372,45 @@ static int not_now(const struct feed *f, const char *name, bool pull, struct err
     return 0;
 }
 
+/* Keys and times of n records; memory of `a`. */
+static void record_extras(const struct run_record *v, uint32_t n, struct log_rows *rows,
+                          struct arena *a) {
+    uint32_t *end = ARENA_ARRAY(a, uint32_t, n), at = 0;
+    int64_t *times = ARENA_ARRAY(a, int64_t, n);
+    size_t len = 0;
+    for (uint32_t i = 0; i < n; i++)
+        len += v[i].key ? v[i].klen : 0;
+    char *keys = arena_alloc(a, len + 1);
+    for (uint32_t i = 0; i < n; i++) {
+        if (v[i].key)
+            memcpy(keys + at, v[i].key, v[i].klen);
+        at += v[i].key ? v[i].klen : 0;
+        end[i] = at | (v[i].key ? 0 : LOG_NULL);
+        times[i] = v[i].time;
+    }
+    rows->keys = keys;
+    rows->key_end = end;
+    rows->times = times;
+}
+
 static void feed_push(struct run *r, struct feed *f, const struct run_record *v, uint32_t n) {
+    struct arena a = { 0 };
     for (uint32_t i = 0; i < n && r->rc == 0;) {
-        uint32_t k = 0;
+        uint32_t k = 0, from = i;
         size_t len = 0;
-        for (; i < n && k < r->conf.batch_rows && (k == 0 || len + v[i].len <= RUN_TICK_BYTES); i++)
-            buffer_add(r, k++, &len, v[i].data, v[i].len);
+        for (; i < n && k < r->conf.batch_rows && (k == 0 || len + v[i].len <= RUN_TICK_BYTES);
+             i++) {
+            buffer_add(r, k, &len, v[i].data ? v[i].data : "", v[i].data ? v[i].len : 0);
+            r->ends[k++] |= v[i].data ? 0 : LOG_NULL;
+        }
         struct log_rows rows = buffer_rows(r, k, len);
+        record_extras(v + from, k, &rows, &a);
         exec_tick(r->ex, f->task, &rows, f->offset);
+        arena_reset(&a);
         f->offset += k;
         tick_done(r);
     }
+    arena_free(&a);
 }
 
 int run_begin(struct run *r) {

@@ -74,8 +74,10 @@ void run_stop(struct run *r);
 
 /* ---- with conf.stepped, instead of run_all: the caller is clock and input ---- */
 struct run_record {
-    const char *data;
-    uint32_t len;
+    const char *data; /* NULL: a null value (a tombstone) */
+    uint32_t len, klen;
+    const char *key; /* NULL: none */
+    int64_t time;    /* given by its writer; LOG_NO_TIME: none */
 };
 /* First: tables in files are read, whole. */
 int run_begin(struct run *r);
