@@ -388,7 +388,9 @@ const struct op_desc op_dedup = {
         "Rows are equal if they agree in the fields of `by` and of `fields`. Each row that "
         "passed is kept until then; one that comes later passes again. Memory: some 120 bytes "
         "and the fields for each row that is kept, twice that and 80 bytes a group with "
-        "`rows`; at most `max_keys` of them. With `rows` alone the groups stay.",
+        "`rows`; at most `max_keys` of them (of each of the 16 key groups that a stream of several "
+        "partitions is dealt to). With `rows` alone the groups stay. The input carries event "
+        "time.",
     .example = "{\"fields\": [\"msgid\"], \"within\": \"10m\"}",
     .semantics = 1,
     .state_version = 1,
