@@ -226,7 +226,12 @@ static void canonical_texts(void **state) {
     }
     assert_string_equal(agg_canonical(&a, "AVG( (a)*2 )", 12, NULL), "mean(a * 2)");
     assert_string_equal(agg_canonical(&a, "count(*)", 8, NULL), "count()");
+    assert_string_equal(agg_canonical(&a, "MAX_BY(((a)), b*2)", 18, NULL), "max_by(a, b * 2)");
+    assert_string_equal(agg_canonical(&a, "first(a)", 8, NULL), "first(a)");
     struct err e = ERR_INIT;
+    assert_null(agg_canonical(&a, "min_by(a)", 9, &e));
+    assert_non_null(strstr(e.text, "',' is expected"));
+    assert_null(agg_canonical(&a, "last(a, b)", 10, &e));
     assert_null(agg_canonical(&a, "meen(a)", 7, &e));
     assert_non_null(strstr(e.text, "did you mean 'mean'"));
     assert_null(agg_canonical(&a, "sum()", 5, &e));
@@ -236,6 +241,13 @@ static void canonical_texts(void **state) {
     assert_non_null(strstr(e.text, "sum needs a number, not string"));
     assert_int_equal(agg_compile(&a, "sum(i)", 6, &schema, 0, &g, &e), 0);
     assert_int_equal(g.type, TYPE_I64);
+    assert_int_equal(agg_compile(&a, "last(s)", 7, &schema, 0, &g, &e), ERR_INPUT);
+    assert_non_null(strstr(e.text, "last needs a number or bool, not string"));
+    assert_int_equal(agg_compile(&a, "max_by(i = 3, i)", 16, &schema, 0, &g, &e), 0);
+    assert_int_equal(g.type, TYPE_BOOL);
+    assert_non_null(g.by);
+    assert_int_equal(agg_compile(&a, "max_by(i, s)", 12, &schema, 0, &g, &e), ERR_INPUT);
+    assert_non_null(strstr(e.text, "max_by compares numbers, not string"));
     arena_free(&a);
 }
 
