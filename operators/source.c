@@ -151,6 +151,11 @@ static void source_lower(struct op_lower *l) {
         return;
     if (c->format == FORMAT_CSV && !csv_lower_check(l, &c->csv))
         return;
+    for (int i = 0; c->schema && i < c->meta.n; i++)
+        if (schema_find(c->schema, c->meta.v[i]) >= 0) {
+            l->report(l, "meta", c->meta.v[i], "the schema has a field of this name, too");
+            return;
+        }
     struct read_config *r = l->stage(l, "read");
     r->topic = c->topic;
     r->start = c->start;
