@@ -287,6 +287,8 @@ struct op_desc {
     /* OP_SETS_TIME: after so many ms without records of its source it takes its stream for idle
      * (origin.silent_ms tells it, origin.idle is its answer). INT64_MAX: never. NULL: never. */
     int64_t (*idle)(const void *config);
+    /* Without OP_TIMERS: whether its output depends on watermarks all the same. NULL: never. */
+    bool (*looks_at_time)(const void *config);
     /* With pull: rows a second that the executor asks for; 0: as many as it can. */
     double (*rate)(const void *config);
     /* `port` counts linked in-ports. Empty batches are not handed in. */

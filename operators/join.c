@@ -625,6 +625,10 @@ static void join_process(void *self, struct op_ctx *x, int port, const struct ba
     emit_made(s, x, b, &m);
 }
 
+static bool join_looks_at_time(const void *config) {
+    return ((const struct join_config *)config)->timeout != PARAM_UNSET;
+}
+
 const struct op_desc op_join = {
     .name = "join",
     .doc = "Puts the observations of one record, a row each, back together: one row a record, "
@@ -642,6 +646,7 @@ const struct op_desc op_join = {
     .plan = join_plan,
     .self_size = sizeof(struct join_self),
     .open = join_open,
+    .looks_at_time = join_looks_at_time,
     .process = join_process,
     .rebuild = join_rebuild,
     .close = join_close,

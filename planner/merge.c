@@ -64,9 +64,10 @@ static bool forgetful(const struct merging *m, const struct op_desc *op) {
 static bool spec_timeless(const struct spec *s) {
     int sources = 0;
     for (int i = 0; i < s->nstages; i++) {
-        sources += (s->stages[i].op->flags & OP_SOURCE) != 0;
-        if (s->stages[i].op->flags & OP_TIMERS ||
-            (s->stages[i].state && s->stages[i].state->ttl != PARAM_UNSET))
+        const struct spec_stage *st = &s->stages[i];
+        sources += (st->op->flags & OP_SOURCE) != 0;
+        if (st->op->flags & OP_TIMERS || (st->state && st->state->ttl != PARAM_UNSET) ||
+            (st->op->looks_at_time && st->op->looks_at_time(st->config)))
             return false;
     }
     return sources == 1;
