@@ -449,6 +449,13 @@ int exec_load(struct exec *ex, uint64_t instance, int table, const void *key, ui
     return state_load(t->table[table], key, klen, value, vlen);
 }
 
+void exec_load_ahead(struct exec *ex, uint64_t instance, int table, const void *key,
+                     uint32_t klen) {
+    struct task *t = exec_find(ex, instance);
+    if (t && table >= 0 && table < TABLE_ALL && t->table[table])
+        state_prefetch_slot(t->table[table], state_hash(key, klen));
+}
+
 static void task_position_reload(struct task *t) {
     const int64_t *p = state_find(t->table[TABLE_POSITION], "", 0, state_hash("", 0));
     t->position = p ? *p : 0;

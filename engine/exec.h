@@ -65,6 +65,8 @@ struct task *exec_find(struct exec *ex, uint64_t instance);
 int exec_load(struct exec *ex, uint64_t instance, int table, const void *key, uint32_t klen,
               const void *value, uint32_t vlen); /* ERR_NOTFOUND: no such instance or table;
  ERR_SYSTEM: not a value of this table */
+/* Asks the cache for what exec_load of this key will look at. */
+void exec_load_ahead(struct exec *ex, uint64_t instance, int table, const void *key, uint32_t klen);
 /* After loading or undo: derived indexes, timers and alignment anew. */
 void exec_rebuild(struct exec *ex);
 

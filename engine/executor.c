@@ -612,25 +612,70 @@ void executor_free(struct executor *x) {
 
 /* ---- restore ---- */
 
-static int restore_key(void *arg, const void *key, uint32_t klen, const void *value,
-                       uint32_t vlen) {
-    struct executor *x = arg;
-    const unsigned char *k = key;
-    uint64_t instance = 0;
-    if (klen < STATE_KEY_HEAD)
-        return 0;
+/* Keys of a restore on their way: each is asked of the cache when it comes and loaded when
+ * RESTORING others have come since, because every one is a cache miss in a large table. */
+enum { RESTORING = 16 };
+struct restoring {
+    struct executor *x;
+    struct {
+        struct sbuf bytes; /* key, value */
+        uint32_t klen;
+    } key[RESTORING];
+    uint64_t n;
+};
+
+static struct exec *restore_exec(struct executor *x, const unsigned char *k, uint64_t *instance) {
+    *instance = 0;
     for (int i = 0; i < 8; i++)
-        instance = instance << 8 | k[1 + i];
+        *instance = *instance << 8 | k[1 + i];
     uint32_t partition = (uint32_t)k[9] << 8 | k[10];
-    struct exec *ex = partition < x->lanes.nshards ? x->lanes.shard[partition]->ex : NULL;
-    int rc =
-        ex ? exec_load(ex, instance, k[11], k + STATE_KEY_HEAD, klen - STATE_KEY_HEAD, value, vlen)
-           : ERR_NOTFOUND;
+    return partition < x->lanes.nshards ? x->lanes.shard[partition]->ex : NULL;
+}
+
+static int restore_load(struct restoring *r, uint64_t no) {
+    const struct sbuf *b = &r->key[no % RESTORING].bytes;
+    uint32_t klen = r->key[no % RESTORING].klen;
+    const unsigned char *k = (const unsigned char *)b->p;
+    uint64_t instance;
+    struct exec *ex = restore_exec(r->x, k, &instance);
+    int rc = ex ? exec_load(ex, instance, k[11], k + STATE_KEY_HEAD, klen - STATE_KEY_HEAD,
+                            k + klen, (uint32_t)(b->len - klen))
+                : ERR_NOTFOUND;
     if (rc != ERR_NOTFOUND)
         return rc;
-    sbuf_add(&x->graves, &klen, 4);
-    sbuf_add(&x->graves, key, klen);
+    sbuf_add(&r->x->graves, &klen, 4);
+    sbuf_add(&r->x->graves, k, klen);
     return 0;
+}
+
+static int restore_key(void *arg, const void *key, uint32_t klen, const void *value,
+                       uint32_t vlen) {
+    struct restoring *r = arg;
+    uint64_t instance;
+    if (klen < STATE_KEY_HEAD)
+        return 0;
+    int rc = r->n < RESTORING ? 0 : restore_load(r, r->n - RESTORING);
+    struct sbuf *b = &r->key[r->n % RESTORING].bytes;
+    r->key[r->n++ % RESTORING].klen = klen;
+    b->len = 0;
+    sbuf_add(b, key, klen);
+    sbuf_add(b, value, vlen);
+    struct exec *ex = restore_exec(r->x, key, &instance);
+    if (ex)
+        exec_load_ahead(ex, instance, ((const unsigned char *)key)[11],
+                        (const char *)key + STATE_KEY_HEAD, klen - STATE_KEY_HEAD);
+    return rc;
+}
+
+static int restore_keys(struct executor *x, struct err *e) {
+    struct restoring r = { .x = x };
+    int rc = log_state_each(x->conf.log, "S", 1, restore_key, &r, e);
+    uint64_t i = r.n < RESTORING ? 0 : r.n - RESTORING;
+    for (; i < r.n && rc == 0; i++)
+        rc = restore_load(&r, i);
+    for (i = 0; i < RESTORING; i++)
+        sbuf_free(&r.key[i].bytes);
+    return rc;
 }
 
 int executor_restore(struct executor *x, const struct change *all, struct err *e) {
@@ -643,8 +688,7 @@ int executor_restore(struct executor *x, const struct change *all, struct err *e
         part[i] = shard_change(ls->shard[i], all, &a);
         rc = exec_apply(ls->shard[i]->ex, &part[i], true, e);
     }
-    if (rc == 0 && (rc = log_state_each(x->conf.log, "S", 1, restore_key, x, e)) == ERR_SYSTEM &&
-        !e->text[0])
+    if (rc == 0 && (rc = restore_keys(x, e)) == ERR_SYSTEM && !e->text[0])
         err_set(e, rc, "the state in the log is not of the form that its tasks keep");
     for (uint32_t i = 0; i < ls->nshards && rc == 0; i++) {
         exec_rebuild(ls->shard[i]->ex);
