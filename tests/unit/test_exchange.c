@@ -111,7 +111,8 @@ static uint32_t nrecords;
 static struct sbuf read_back;
 static const struct batch *last;
 static struct undo *undo;
-static struct state *tables;
+static struct state *tables[4];
+static int ntables;
 
 static void emit(struct op_ctx *c, int port, const struct batch *b) {
     (void)port;
@@ -130,8 +131,7 @@ static void emit(struct op_ctx *c, int port, const struct batch *b) {
 
 static struct state *state(struct op_ctx *c, int table, uint32_t vsize) {
     (void)c;
-    tables = state_new(undo, 1, table, vsize);
-    return tables;
+    return tables[ntables++] = state_new(undo, 1, table, vsize);
 }
 static const struct op_host host = { .emit = emit, .state = state };
 
@@ -239,7 +239,8 @@ static void test_round_trip(void **unused) {
         assert_true(wm <= clock);
         read->close(reader);
         free(reader);
-        state_free(tables);
+        while (ntables > 0)
+            state_free(tables[--ntables]);
         sbuf_free(&want[g]);
     }
     write->close(self);

@@ -59,8 +59,9 @@ static void error_bound_holds(void **state) {
             double bound = sqrt(2.0 / width), rms = sqrt(squares / sets), mean = sum / sets;
             print_message("shape %d, width %u: rms error %.4f, bound %.4f\n", shape, width, rms,
                           bound);
-            /* the sample's own scatter: some of these errors have long tails */
-            if (rms > bound * 1.35 || fabs(mean) > 5 * bound / sqrt(sets) || far > sets / 50)
+            /* the sample's own scatter (1.35 of 150 sets): some of these errors have long tails */
+            if (rms > bound * (1 + 4.3 / sqrt(sets)) || fabs(mean) > 5 * bound / sqrt(sets) ||
+                far > 1 + sets / 50)
                 fail_msg("BRAID_SEED=%llu: shape %d width %u: rms %.4f mean %.4f bound %.4f; %d "
                          "medians of 5 beyond 3 of it",
                          (unsigned long long)test_seed(1), shape, width, rms, mean, bound, far);
