@@ -35,7 +35,7 @@ struct executor_conf {
                           * in exec.h */
     const int64_t *idle_clock; /* ns that silent sources are measured by (tests); NULL: real time */
     int64_t retry_ms;          /* after the first abort; 0: 100. Doubles up to 5 s */
-    struct spill *spill; /* state beyond its budget (spill.h); NULL: all of it in memory */
+    struct spill *spill;       /* state beyond its budget (spill.h); NULL: all of it in memory */
 };
 
 /* A change of the graph on its way: filled by the caller, kept by it until `done`. */
