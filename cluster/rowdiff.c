@@ -289,8 +289,11 @@ int rowdiff(const struct jnode *want, uint32_t nwant, const struct rowdiff_row *
     struct diff d = { .got = got, .nwant = nwant, .ngot = ngot, .rules = rules, .a = a };
     int bad = 0;
     d.want = ARENA_ARRAY(a, const struct jnode *, nwant + 1);
-    for (uint32_t i = 0; i < nwant; i++, want = want->next)
-        d.want[i] = want;
+    const struct jnode *w = want;
+    for (uint32_t i = 0; w && i < nwant; i++) {
+        d.want[i] = w;
+        w = w->next;
+    }
     d.line = ARENA_ARRAY(a, struct rowdiff_line, nwant + ngot + 1);
     if (rules->any_order)
         in_any_order(&d);

@@ -63,7 +63,7 @@ void ams_merge(const struct ams *m, void *sketch, const void *other) {
 }
 
 double ams_moment(const struct ams *m, const void *sketch) {
-    double v[AMS_DEPTH_MAX];
+    double v[AMS_DEPTH_MAX] = { 0 };
     const char *at = sketch;
     int n = 0;
     for (int d = 0; d < m->depth; d++, at += row_size(m)) {

@@ -7,6 +7,7 @@
 #include "operators/ams.h"
 #include "operators/mix.h"
 #include "operators/sketch.h"
+#include <assert.h>
 
 enum { METHOD_SKETCH, METHOD_SLOTS };
 struct moment_config {
@@ -128,6 +129,7 @@ static void slots_add(void *how, void *at, const struct sketch_value *v) {
     const struct moment_self *s = how;
     struct slots *m = at;
     uint64_t i = 0;
+    assert(s->slots > 0); /* this kind is for no other */
     m->n++;
     while (i < m->used && m->slot[i].hash != v->hash)
         i++;
