@@ -40,13 +40,14 @@ static enum words value_words(const struct cli_option *o) {
     return strstr(o->value, "FILE") || strstr(o->value, "DIR") ? WORDS_FILES : WORDS_NONE;
 }
 
+#define WORDS_OF(what) "$(braid completion " what " 2>/dev/null)"
+
 /* The words as a shell finds them; NULL: not by words. */
 static const char *words_source(enum words w) {
     static const char *const source[] = {
-        [WORDS_FLOWS] = "$(braid completion dataflows 2>/dev/null)",
-        [WORDS_TOPICS] = "$(braid completion topics 2>/dev/null)",
-        [WORDS_BOTH] = "$(braid completion dataflows 2>/dev/null) "
-                       "$(braid completion topics 2>/dev/null)",
+        [WORDS_FLOWS] = WORDS_OF("dataflows"),
+        [WORDS_TOPICS] = WORDS_OF("topics"),
+        [WORDS_BOTH] = WORDS_OF("dataflows") " " WORDS_OF("topics"),
         [WORDS_OPERATORS] = "$(braid completion operators)",
         [WORDS_TEMPLATES] = "$(braid completion templates)",
         [WORDS_SHELLS] = "bash zsh fish",

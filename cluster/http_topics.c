@@ -82,7 +82,7 @@ static int read_topic(struct request *r, struct log_topic_conf *tc, struct errs 
 int http_topic_put(struct request *r) {
     struct errs es = { 0 };
     struct err e = ERR_INIT;
-    struct log_topic_conf tc;
+    struct log_topic_conf tc = { .partitions = 1, .retention_bytes = -1 };
     int rc = read_topic(r, &tc, &es), status = 201;
     if (rc < 0) {
         status = http_errors(r, &es);

@@ -11,6 +11,7 @@
  * group and pane some 70 bytes and 50 an aggregate. */
 #include "operators/keyed.h"
 #include "operators/window_out.h"
+#include <assert.h>
 
 enum { PANES_MAX = 1000 };
 
@@ -73,6 +74,7 @@ static int count_open(void *self, struct op_ctx *x, struct err *e) {
     const struct count_config *c = x->config;
     s->every = c->every;
     s->width = gcd(size_of(c), c->every);
+    assert(s->width > 0); /* both are: their least value is 1 */
     s->panes = size_of(c) / s->width;
     if (window_open_accs(&s->accs, &s->arena, &c->aggregate, x->in[0], true, e) < 0)
         return ERR_INPUT;
