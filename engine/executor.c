@@ -427,6 +427,7 @@ static bool take_visits(struct executor *x) {
 bool executor_step(struct executor *x) {
     if (x->health.failed)
         return false;
+    atomic_store(&x->lanes.hurry, false); /* who comes from here on ends the round below */
     bool worked = take_outcome(x);
     if (x->health.failed) /* from now on visitors look after themselves */
         return worked;
@@ -694,6 +695,8 @@ int executor_restore(struct executor *x, const struct change *all, struct err *e
         exec_rebuild(ls->shard[i]->ex);
         rc = change_bind(ls->shard[i], &part[i], true, e);
     }
+    if (rc == 0)
+        ports_sweep(&ls->shard[0]->ports, ls->shard[0]->ex);
     arena_free(&a);
     return rc;
 }

@@ -181,7 +181,7 @@ static bool lane_pass(struct lane *l, size_t hold) {
 /* One pass; again and again until the round is over when there are several lanes. */
 static void lane_read(struct lane *l) {
     struct lanes *ls = l->all;
-    size_t hold = lanes_hold(ls) / ls->n;
+    size_t hold = lanes_hold(ls) / lanes_used(ls);
     bool read;
     l->read = false;
     l->next_due_ns = INT64_MAX;
@@ -250,7 +250,6 @@ static void lanes_do(struct lanes *ls, void (*work)(struct lane *),
 
 bool lanes_run(struct lanes *ls, bool redo) {
     bool read = false;
-    atomic_store_explicit(&ls->hurry, false, memory_order_relaxed);
     ls->redo = redo;
     ls->until_ns =
         ls->threaded && lanes_used(ls) > 1 ? clock_mono_ns() + LANE_ROUND_MS * 1000000LL : 0;

@@ -3,6 +3,7 @@
 #include "engine/exchange.h"
 #include "engine/files.h"
 #include "engine/key.h"
+#include "engine/num.h"
 #include <assert.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -301,6 +302,30 @@ void ports_free(struct ports *ps) {
         port_free(p);
     }
     ps->first = NULL;
+}
+
+struct sweep {
+    struct exec *ex;
+    struct sbuf names; /* NUL behind each */
+};
+
+static int sweep_topic(void *arg, const struct log_topic_info *info) {
+    struct sweep *s = arg;
+    const char *number = info->name + strlen(PORT_EXCHANGE);
+    int64_t instance;
+    if (strncmp(info->name, PORT_EXCHANGE, strlen(PORT_EXCHANGE)) == 0 &&
+        num_i64_whole(number, number + strlen(number), &instance) == 0 &&
+        !exec_find(s->ex, (uint64_t)instance))
+        sbuf_add(&s->names, info->name, strlen(info->name) + 1);
+    return 0;
+}
+
+void ports_sweep(struct ports *ps, struct exec *ex) {
+    struct sweep s = { .ex = ex };
+    log_topic_list(ps->log, sweep_topic, &s);
+    for (size_t at = 0; at < s.names.len; at += strlen(s.names.p + at) + 1)
+        log_topic_delete(ps->log, s.names.p + at, NULL);
+    sbuf_free(&s.names);
 }
 
 /* The rows as a payload: that of the encoder when the batch is whole, else a new one. */

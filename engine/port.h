@@ -63,6 +63,9 @@ static inline bool port_exchange(const struct port *p) {
 int ports_bind(struct ports *ps, struct task *t, bool restore, struct err *e);
 void ports_unbind(struct ports *ps, struct task *t); /* also when it was not bound */
 void ports_free(struct ports *ps);
+/* After a restart, on partition 0: removes topics of exchanges that are in no plan. A crash leaves
+ * them before the commit of a graft, which has made its topic, and behind that of a removal. */
+void ports_sweep(struct ports *ps, struct exec *ex);
 /* A change of the graph takes effect here. Until all sources are there again after an abort
  * (ports_behind), the epoch must not commit: its plan says that the rows before were seen. */
 void ports_cut(struct ports *ps);
