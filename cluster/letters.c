@@ -263,7 +263,8 @@ static int may_requeue(struct coord *c, const char *name, int64_t number, const 
     return 0;
 }
 
-/* The record as the topic still has it, with its key; else as the letter holds it, whole. */
+/* The record as the topic still has it, with key, time and headers; else its value as the letter
+ * holds it, whole. */
 static int add_record(struct coord *c, const struct letter *d, const struct jnode *row,
                       struct log_buf *buf, struct err *e) {
     const char *topic = member_text(row, "topic");
@@ -271,15 +272,9 @@ static int add_record(struct coord *c, const struct letter *d, const struct jnod
     struct log_reader *r;
     struct log_rows rows = { 0 };
     if (log_reader_open(c->log, topic, (uint32_t)partition, offset, &r, NULL) == 0) {
-        int got = log_read(r, 1, &rows, &off, NULL);
-        bool found = got > 0 && off == offset;
-        uint32_t len = found ? log_end(rows.value_end, 0) : 0;
-        if (found) {
-            memcpy(log_buf_room(buf, len), rows.values, len);
-            log_buf_end(buf, len);
-            bool keyed = rows.key_end && !(rows.key_end[0] & LOG_NULL);
-            log_buf_key(buf, keyed ? rows.keys : "", keyed ? log_end(rows.key_end, 0) : 0, !keyed);
-        }
+        bool found = log_read(r, 1, &rows, &off, NULL) > 0 && off == offset;
+        if (found)
+            log_buf_copy(buf, &rows, 0);
         log_reader_close(r);
         if (found)
             return 0;
@@ -293,7 +288,6 @@ static int add_record(struct coord *c, const struct letter *d, const struct jnod
             (long long)d->offset, topic);
     memcpy(log_buf_room(buf, record->len), record->s, record->len);
     log_buf_end(buf, record->len);
-    log_buf_key(buf, "", 0, true);
     return 0;
 }
 
