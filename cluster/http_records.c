@@ -18,6 +18,7 @@ enum { BLOCK_BYTES = 64 << 10, READ_ROWS = 1024 };
 struct tail {
     struct http *http;
     struct log_reader **reader; /* of partitions first..first+n-1 */
+    int64_t *end;               /* where each stops; 0: it has. INT64_MAX when following */
     uint32_t first, n, turn;
     struct log_watch *watch;
     int wake_fd, socket;
@@ -43,6 +44,7 @@ static void tail_free(void *arg) {
     for (uint32_t i = 0; i < t->n; i++)
         log_reader_close(t->reader[i]);
     free(t->reader);
+    free(t->end);
     if (t->wake_fd >= 0)
         close(t->wake_fd);
     http_reader_end(t->http);
@@ -94,6 +96,18 @@ static void add_record(struct tail *t) {
     sbuf_adds(&t->text, "\n");
 }
 
+/* The next records of a partition, up to its end. */
+static int read_some(struct tail *t, uint32_t partition, uint32_t max, struct err *e) {
+    int64_t *end = &t->end[partition];
+    int n = *end ? log_read(t->reader[partition], max, &t->rows, &t->offset, e) : 0;
+    if (n > 0 && t->offset + n >= *end) {
+        n = *end > t->offset ? (int)(*end - t->offset) : 0;
+        *end = 0;
+        t->rows.n = (uint32_t)n;
+    }
+    return n;
+}
+
 /* The next records into text. 1: some, 0: none now, -1: error. */
 static int fill(struct tail *t) {
     struct err e = ERR_INIT;
@@ -103,7 +117,7 @@ static int fill(struct tail *t) {
         int n = 0;
         for (uint32_t i = 0; i < t->n && n == 0; i++) { /* the partitions take turns */
             t->turn = (t->turn + 1) % t->n;
-            n = log_read(t->reader[t->turn], max, &t->rows, &t->offset, &e);
+            n = read_some(t, t->turn, max, &e);
         }
         if (n <= 0) {
             t->rows.n = t->at = 0;
@@ -171,7 +185,7 @@ static int read_from(const char *s, int64_t begin, int64_t end, int64_t *from, s
     return 0;
 }
 
-static int read_request(struct request *r, struct tail *t, int64_t *max, struct err *e) {
+static int read_request(struct request *r, struct tail *t, struct err *e) {
     struct log_topic_info info;
     const char *format = http_arg(r, "format");
     int64_t partition;
@@ -181,7 +195,7 @@ static int read_request(struct request *r, struct tail *t, int64_t *max, struct 
     if (rc == 0)
         rc = http_arg_bool(r, "follow", &t->follow, e);
     if (rc == 0)
-        rc = http_arg_int(r, "max", INT64_MAX, 0, INT64_MAX, max, e);
+        rc = http_arg_int(r, "max", INT64_MAX, 0, INT64_MAX, &t->left, e);
     if (rc < 0)
         return rc;
     t->json = !format || strcmp(format, "json") == 0;
@@ -197,13 +211,14 @@ static int read_request(struct request *r, struct tail *t, int64_t *max, struct 
     return 0;
 }
 
-static int readers_open(struct request *r, struct tail *t, int64_t max, struct err *e) {
+static int readers_open(struct request *r, struct tail *t, struct err *e) {
     const char *s = http_arg(r, "from");
-    int64_t begin, end, from, there = 0;
+    int64_t begin, end, from;
     uint32_t n = t->n;
     int rc = 0;
     t->reader = calloc(n, sizeof(struct log_reader *));
-    if (!t->reader)
+    t->end = calloc(n, sizeof *t->end);
+    if (!t->reader || !t->end)
         abort();
     if (!s)
         s = t->follow ? "latest" : "earliest";
@@ -214,23 +229,19 @@ static int readers_open(struct request *r, struct tail *t, int64_t max, struct e
             rc = read_from(s, begin, end, &from, e);
         if (rc == 0)
             rc = log_reader_open(coord_log(r->coord), r->param[0], p, from, &t->reader[t->n], e);
-        if (rc == 0) {
-            t->n++;
-            there += end - from;
-        }
+        if (rc == 0)
+            t->end[t->n++] = t->follow ? INT64_MAX : end;
     }
-    t->left = t->follow || there > max ? max : there;
     return rc;
 }
 
 static int tail_open(struct request *r, struct tail *t, struct err *e) {
-    int64_t max;
-    int rc = read_request(r, t, &max, e);
+    int rc = read_request(r, t, e);
     if (rc < 0) {
         t->n = 0;
         return rc;
     }
-    rc = readers_open(r, t, max, e);
+    rc = readers_open(r, t, e);
     if (rc < 0 || !t->follow)
         return rc;
     t->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
