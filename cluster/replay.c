@@ -1,4 +1,5 @@
 #include "cluster/replay.h"
+#include "cluster/ingest.h"
 #include "engine/clock.h"
 #include "engine/key.h"
 #include <errno.h>
@@ -21,7 +22,7 @@ struct replay {
     const struct replay_conf *conf;
     struct replay_totals *t;
     struct errs *es;
-    char producer[40];
+    char producer[REPLAY_PRODUCER_MAX + 1];
     const char *topic; /* escaped */
     int64_t start_ns, last_ok_ns, told_ns;
     struct sbuf reply;
@@ -207,10 +208,17 @@ static int send_all(struct replay *r) {
 }
 
 static int make_producer(struct replay *r) {
+    const char *name = r->conf->producer;
     uint64_t id[2];
-    struct err e;
-    if (r->conf->producer)
-        snprintf(r->producer, sizeof r->producer, "%s", r->conf->producer);
+    struct err e = ERR_INIT;
+    if (name && (!ingest_producer_valid(name) || strlen(name) > REPLAY_PRODUCER_MAX)) {
+        err_set(&e, ERR_INPUT,
+                "the name of a producer must be 1 to %d letters, digits, '.', '_', ':' or '-'",
+                REPLAY_PRODUCER_MAX);
+        return errs_add(r->es, &e);
+    }
+    if (name)
+        snprintf(r->producer, sizeof r->producer, "%s", name);
     else if (getrandom(id, sizeof id, 0) != sizeof id)
         return errs_add(r->es, (err_errno(&e, errno, "no random numbers"), &e));
     else

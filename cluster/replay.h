@@ -15,12 +15,13 @@ enum {
     REPLAY_LINGER_MS = 2,       /* a record waits at most this for others to share its post */
     REPLAY_RETRY_MS_FIRST = 50, /* between tries, doubling */
     REPLAY_RETRY_MS_LAST = 2000,
+    REPLAY_PRODUCER_MAX = 90, /* INGEST_NAME_MAX less ".PARTITION" */
 };
 struct replay_conf {
     struct client *client;
     struct dataset *data;
     const char *topic;
-    const char *producer; /* NULL: one made of random bits; up to 90 bytes */
+    const char *producer; /* NULL: one made of random bits */
     int64_t first_seq;    /* number of the first post */
     int64_t retry_ms;     /* tries again for this long after the last success */
     int64_t limit;        /* records; 0: all */
