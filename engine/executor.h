@@ -3,7 +3,7 @@
  * it and its helpers read the sources and run ticks (lane.h).
  *
  * An epoch closes as soon as the previous one has committed and no input waits (so latency at low
- * load is one commit), or at EXECUTOR_EPOCH_BYTES or EXECUTOR_EPOCH_MS under load. While one
+ * load is one commit), or at EXECUTOR_EPOCH_BYTES a lane or EXECUTOR_EPOCH_MS under load. While one
  * commits the next one runs, holding at most a quarter of epoch_bytes in rows, state and bytes of
  * sink files, beside what one tick adds; then sources wait. Should an epoch not fit all the same,
  * it runs again in smaller ticks; only what a single row causes must fit, else the executor stops.

@@ -1,5 +1,6 @@
-/* Bugs planted on purpose, in builds with MUTATE=1 only: tests/mutations runs the equivalence test
- * with each of them and fails if the test passes. A test that cannot fail proves nothing. */
+/* Bugs planted on purpose, in builds with MUTATE=1 only: tests/faults/test_mutations runs the
+ * equivalence test with each of them and fails if the test passes. A test that cannot fail proves
+ * nothing. */
 #ifndef BRAID_MUTATE_H
 #define BRAID_MUTATE_H
 enum mutation {
