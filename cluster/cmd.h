@@ -53,7 +53,7 @@ struct replay_options {
     struct dataset_options data;
 };
 struct tail_options {
-    int64_t n;
+    int64_t n, partition;
     const char *from;
     bool follow;
 };

@@ -162,29 +162,29 @@ static int tail_topic(struct cli *c, struct client *cl, const struct jnode *topi
     return rc;
 }
 
-/* Where to begin and how many: by default the last ten; with --follow no end. */
+/* Where to begin and how many: by default the last ten; with --follow no end. An offset is a place
+ * in one partition. */
 static int tail_range(struct cli *c, const struct tail_options *o, const struct jnode *topic,
-                      int64_t *from, int64_t *count) {
-    int64_t begin = json_int(topic, "begin"), end = json_int(topic, "end");
-    int64_t n = o->n == CLI_UNSET ? 10 : o->n;
-    *count = o->follow ? o->n == CLI_UNSET || !o->from ? -1 : n : n;
-    *from = end - n > begin ? end - n : begin;
-    if (!o->from)
-        return 0;
-    if (strcmp(o->from, "earliest") == 0)
-        *from = begin;
-    else if (strcmp(o->from, "latest") == 0)
-        *from = end;
-    else if (num_i64_whole(o->from, o->from + strlen(o->from), from) < 0 || *from < 0)
-        return cli_usage(c, "--from is an offset, earliest or latest, not '%s'", o->from);
-    if (*from > end) {
-        struct err e;
-        err_set(&e, ERR_INPUT, "offset %lld is beyond the end, %lld", (long long)*from,
-                (long long)end);
-        return cli_error(c, &e);
+                      const char **query, int64_t *count) {
+    int64_t n = o->n == CLI_UNSET ? 10 : o->n, offset = -1;
+    bool endless = o->from ? o->n == CLI_UNSET : o->follow;
+    const char *where = "", *limit = "";
+    *count = endless ? -1 : n;
+    if (o->from && strcmp(o->from, "earliest") != 0 && strcmp(o->from, "latest") != 0) {
+        if (num_i64_whole(o->from, o->from + strlen(o->from), &offset) < 0 || offset < 0)
+            return cli_usage(c, "--from is an offset, earliest or latest, not '%s'", o->from);
+        if (json_int(topic, "partitions") > 1 && o->partition == CLI_UNSET)
+            return cli_usage(c,
+                             "%s has %lld partitions, each with offsets of its own: give "
+                             "--partition, too",
+                             json_text(topic, "name"), (long long)json_int(topic, "partitions"));
     }
-    if (o->n == CLI_UNSET && !o->follow)
-        *count = end > *from ? end - *from : 0;
+    if (o->partition != CLI_UNSET)
+        where = arena_printf(&c->arena, "&partition=%lld", (long long)o->partition);
+    if (o->from && !endless)
+        limit = arena_printf(&c->arena, "&max=%lld", (long long)n);
+    *query = o->from ? arena_printf(&c->arena, "from=%s%s%s", o->from, limit, where)
+                     : arena_printf(&c->arena, "last=%lld%s", (long long)n, where);
     return 0;
 }
 
@@ -200,6 +200,8 @@ static int rows_path(struct cli *c, struct client *cl, const struct tail_options
     }
     if (o->from && strcmp(o->from, "latest") != 0)
         return cli_usage(c, "%s stores nothing, so --from can only be latest", c->args[0]);
+    if (o->partition != CLI_UNSET)
+        return cli_usage(c, "%s stores nothing, so it has no partitions", c->args[0]);
     *path = arena_printf(&c->arena, "/v1/dataflows/%s/rows?format=json%s",
                          client_escape(cl, name, &c->arena), task);
     *count = o->n == CLI_UNSET ? -1 : o->n;
@@ -213,8 +215,7 @@ static int tail_path(struct cli *c, struct client *cl, const struct tail_options
     int64_t *count = &t->left;
     struct json_doc doc;
     struct errs es = { 0 };
-    const char *name = NULL, *limit = "";
-    int64_t from = 0;
+    const char *name = NULL, *query = "";
     int rc = client_json(cl, "GET", "/v1/topics", NULL, &c->arena, &doc, &es);
     const struct jnode *topics = rc == 0 ? json_list(doc.root, "topics") : NULL;
     if (rc < 0)
@@ -226,14 +227,12 @@ static int tail_path(struct cli *c, struct client *cl, const struct tail_options
     if (t->rows)
         return rows_path(c, cl, o, path, count);
     if (rc == 0)
-        rc = tail_range(c, o, find_topic(topics, name), &from, count);
+        rc = tail_range(c, o, find_topic(topics, name), &query, count);
     if (rc < 0)
         return rc;
-    if (*count > 0)
-        limit = arena_printf(&c->arena, "&max=%lld", (long long)*count);
-    *path = arena_printf(&c->arena, "/v1/topics/%s/records?from=%lld%s&format=%s%s",
-                         client_escape(cl, name, &c->arena), (long long)from, limit,
-                         c->json ? "json" : "raw", o->follow ? "&follow=1" : "");
+    *path = arena_printf(&c->arena, "/v1/topics/%s/records?%s&format=%s%s",
+                         client_escape(cl, name, &c->arena), query, c->json ? "json" : "raw",
+                         o->follow ? "&follow=1" : "");
     return 0;
 }
 
@@ -254,7 +253,7 @@ int cmd_tail(struct cli *c) {
             cli_errors(c, &es);
         else if (t.failed)
             rc = cli_error(c, &t.err);
-        else if (endless || ((o->follow || t.rows) && t.left > 0))
+        else if ((o->follow || t.rows) && (endless || t.left > 0))
             rc = cli_error(c, &(struct err){ .code = ERR_UNREACHABLE,
                                              .text = "the stream ended: the server stopped, or the "
                                                      "topic or dataflow was removed" });

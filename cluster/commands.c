@@ -235,12 +235,20 @@ static const struct cli_option tail_options[] = {
       .offset = offsetof(struct tail_options, n),
       .min = 0,
       .max = 9e18,
-      .help = "the last N records (default 10); with --from the N records from there" },
+      .help = "the last N records (default 10) of each partition; with --from N records from "
+              "there" },
     { .name = "from",
       .type = CLI_TEXT,
       .value = "WHERE",
       .offset = offsetof(struct tail_options, from),
       .help = "an offset, earliest or latest" },
+    { .name = "partition",
+      .type = CLI_INT,
+      .value = "N",
+      .offset = offsetof(struct tail_options, partition),
+      .min = 0,
+      .max = LOG_PARTITIONS_MAX - 1,
+      .help = "only this one; default: all of the topic, in turns" },
     { .name = "follow",
       .letter = 'f',
       .type = CLI_FLAG,
@@ -525,9 +533,9 @@ const struct cli_command cli_commands[] = {
       .group = HELP_STREAMS,
       .args = "TOPIC|NAME",
       .summary = "the records of a topic, or of the topic a dataflow writes",
-      .help =
-          "Prints the value of each record on a line; with --json an object with offset, time,\n"
-          "key and value.",
+      .help = "Prints the value of each record on a line; with --json an object with partition, "
+              "offset,\n"
+              "time, key and value.",
       .examples = "  braid tail sys-clean -n 3\n"
                   "  braid tail sys-clean --from latest -f",
       .min = 1,
@@ -540,7 +548,8 @@ const struct cli_command cli_commands[] = {
       .group = HELP_STREAMS,
       .args = "[create NAME | rm NAME]",
       .summary = "list the topics, make one, delete one",
-      .help = "`submit` makes the topics that a dataflow names with one partition, which keep\n"
+      .help = "`submit` makes the topics that a dataflow names: with one partition when it reads\n"
+              "them, with one for each place that the sink runs in when it writes them. They keep\n"
               "everything; `create` makes one that is otherwise. Only a topic that no dataflow\n"
               "uses can be deleted.",
       .examples = "  braid topics\n"

@@ -24,6 +24,7 @@ struct tail {
     int wake_fd, socket;
     bool follow, json;
     int64_t left; /* records still wanted */
+    int64_t last; /* so many before the end of each partition; -1: where `from` says */
     /* the run being written */
     struct log_rows rows;
     uint32_t at, value_from, key_from;
@@ -196,6 +197,8 @@ static int read_request(struct request *r, struct tail *t, struct err *e) {
         rc = http_arg_bool(r, "follow", &t->follow, e);
     if (rc == 0)
         rc = http_arg_int(r, "max", INT64_MAX, 0, INT64_MAX, &t->left, e);
+    if (rc == 0)
+        rc = http_arg_int(r, "last", -1, 0, INT64_MAX, &t->last, e);
     if (rc < 0)
         return rc;
     t->json = !format || strcmp(format, "json") == 0;
@@ -204,6 +207,8 @@ static int read_request(struct request *r, struct tail *t, struct err *e) {
     t->first = partition < 0 ? 0 : (uint32_t)partition;
     t->n = partition < 0 ? info.conf.partitions : 1;
     const char *from = http_arg(r, "from");
+    if (from && t->last >= 0)
+        return err_set(e, ERR_INPUT, "either 'from' or 'last'");
     if (t->n > 1 && from && *from >= '0' && *from <= '9')
         return err_set(e, ERR_INPUT,
                        "an offset is a place in one partition: give 'partition' (0 to %u), too",
@@ -225,7 +230,9 @@ static int readers_open(struct request *r, struct tail *t, struct err *e) {
     for (t->n = 0; t->n < n && rc == 0;) {
         uint32_t p = t->first + t->n;
         rc = log_topic_ends(coord_log(r->coord), r->param[0], p, &begin, &end, e);
-        if (rc == 0)
+        if (rc == 0 && t->last >= 0)
+            from = t->last < end - begin ? end - t->last : begin;
+        else if (rc == 0)
             rc = read_from(s, begin, end, &from, e);
         if (rc == 0)
             rc = log_reader_open(coord_log(r->coord), r->param[0], p, from, &t->reader[t->n], e);
