@@ -111,6 +111,12 @@ static inline bool column_null(const struct column *c, uint32_t row) {
 /* All of these allocate in `a` (the tick's arena). */
 /* Zeroed null bits for `rows` rows. */
 uint64_t *batch_nulls(struct arena *a, uint32_t rows);
+/* A column of `rows` rows whose null bits, if there are any, may be written: `row` becomes null. */
+static inline void column_set_null(struct arena *a, struct column *c, uint32_t row, uint32_t rows) {
+    if (!c->nulls)
+        c->nulls = batch_nulls(a, rows);
+    bit_set((uint64_t *)c->nulls, row);
+}
 /* A shallow copy whose fields may be changed before it is emitted. */
 struct batch *batch_copy(struct arena *a, const struct batch *b);
 /* A copy of the column array with `extra` more (zeroed) columns, to replace or append to. */

@@ -194,7 +194,9 @@ static const struct sketch_kind hll_kind = { .hashes = true,
 
 /* ---- the operator ---- */
 
-static void open_form(struct distinct_self *s, struct op_ctx *x, bool windows) {
+static int distinct_open(void *self, struct op_ctx *x, struct err *e) {
+    (void)e;
+    struct distinct_self *s = self;
     const struct distinct_config *c = x->config;
     s->k = (int)c->k;
     s->last = calloc((size_t)c->fields.n + 1, sizeof *s->last);
@@ -204,16 +206,7 @@ static void open_form(struct distinct_self *s, struct op_ctx *x, bool windows) {
                                 .how = s,
                                 .size = sketch_size(c),
                                 .outs = 1 };
-    sketch_open(&s->op, x, &c->fields, windows ? &c->window : NULL);
-}
-static int distinct_open(void *self, struct op_ctx *x, struct err *e) {
-    (void)e;
-    open_form(self, x, false);
-    return 0;
-}
-static int window_open(void *self, struct op_ctx *x, struct err *e) {
-    (void)e;
-    open_form(self, x, true);
+    sketch_open(&s->op, x, &c->fields, &c->window);
     return 0;
 }
 static void distinct_close(void *self) {
@@ -258,7 +251,7 @@ const struct op_desc op_distinct_window = {
     .memory = MEMORY_BOUNDED,
     .plan = distinct_plan,
     .self_size = sizeof(struct distinct_self),
-    .open = window_open,
+    .open = distinct_open,
     .process = sketch_process,
     .watermark = sketch_watermark,
     .rebuild = sketch_rebuild,

@@ -495,11 +495,8 @@ void join_unpack(struct op_ctx *x, const struct schema *s, struct span v, struct
         row_unpack(x->arena, v, s->f, s->n, cols, row, rows);
         return;
     }
-    for (int i = 0; i < s->n; i++) {
-        if (!cols[i].nulls)
-            cols[i].nulls = batch_nulls(x->arena, rows);
-        bit_set((uint64_t *)cols[i].nulls, row);
-    }
+    for (int i = 0; i < s->n; i++)
+        column_set_null(x->arena, &cols[i], row, rows);
 }
 
 void join_emit(struct joins *s, struct op_ctx *x, int64_t fire, const struct join_row *left,

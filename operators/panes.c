@@ -1,53 +1,17 @@
 #include "operators/panes.h"
-#include "engine/key.h"
 #include "operators/keyed.h"
+#include "operators/row_bytes.h"
+#include "operators/window_out.h"
 #include <stdlib.h>
 
-enum { LATE_DROP, LATE_DEAD_LETTER };
 enum {
-    SLICES_MAX = 1000,      /* slices of one window: each is merged when it fires */
-    ENTRIES_MAX = 16 << 20, /* open pairs of slice and group */
-    GROUP_KEY_MAX = 4096    /* bytes of a canonical group key */
+    SLICES_MAX = 1000,     /* slices of one window: each is merged when it fires */
+    ENTRIES_MAX = 16 << 20 /* open pairs of slice and group */
 };
-#define PANE_TIME_MAX ((int64_t)1 << 60) /* event times and durations, ms: sums do not overflow */
 
+/* Those of window_late_words without the port. */
 const char *const pane_late_words[] = { "drop", "dead_letter", NULL };
 static const char mark_key[] = "fired";
-
-/* ---- arithmetic ---- */
-
-static int64_t floor_to(int64_t t, int64_t step) {
-    int64_t r = t % step;
-    return t - (r < 0 ? r + step : r);
-}
-static int64_t gcd(int64_t a, int64_t b) {
-    while (b) {
-        int64_t t = a % b;
-        a = b;
-        b = t;
-    }
-    return a;
-}
-static int64_t saturate(int64_t a, int64_t b) {
-    int64_t t;
-    return __builtin_add_overflow(a, b, &t) ? (b < 0 ? TIME_MIN : TIME_MAX) : t;
-}
-static int64_t size_of(const struct pane_params *c) {
-    return c->size == PARAM_UNSET ? c->every : c->size;
-}
-/* End of the first and of the last window that holds the slice. */
-static int64_t first_end(const struct panes *s, int64_t slice) {
-    return floor_to(slice + s->width - s->size + s->every - 1, s->every) + s->size;
-}
-static int64_t last_end(const struct panes *s, int64_t slice) {
-    return floor_to(slice, s->every) + s->size;
-}
-/* End of the last window that ends at `t` or before. */
-static int64_t end_before(const struct panes *s, int64_t t) {
-    if (t < -4 * PANE_TIME_MAX)
-        return TIME_MIN;
-    return t > 4 * PANE_TIME_MAX ? TIME_MAX : floor_to(t - s->size, s->every) + s->size;
-}
 
 /* ---- submit time ---- */
 
@@ -63,14 +27,7 @@ void panes_plan(struct op_plan *p, const struct pane_params *c) {
     }
     if (!p->in_time)
         plan_error(p, "every", NULL, "the input has no event time; give its source a 'time'");
-    if (size_of(c) < c->every)
-        plan_error(p, "size", NULL,
-                   "'size' is at least 'every': rows between windows would be lost");
-    else if (c->every > 0 && size_of(c) / gcd(size_of(c), c->every) > SLICES_MAX)
-        plan_error(p, "size", NULL,
-                   "a window would have more than %d slices of the greatest common divisor of "
-                   "'size' and 'every'",
-                   SLICES_MAX);
+    window_plan_size(p, c->every, c->size, SLICES_MAX, "slices");
     for (int i = 0; i < p->nby; i++) {
         int at = schema_find(p->in[0], p->by[i]);
         if (at >= 0 && p->in[0]->f[at].type == TYPE_VEC)
@@ -102,15 +59,6 @@ void panes_lower(struct op_lower *l, const struct pane_params *c, const char *ow
 
 /* ---- state ---- */
 
-static void put_start(char *to, int64_t start) {
-    uint64_t u = __builtin_bswap64((uint64_t)start ^ (uint64_t)1 << 63);
-    memcpy(to, &u, sizeof u);
-}
-static int64_t get_start(const char *from) {
-    uint64_t u;
-    memcpy(&u, from, sizeof u);
-    return (int64_t)(__builtin_bswap64(u) ^ (uint64_t)1 << 63);
-}
 static uint64_t mark_hash(void) {
     return state_hash(mark_key, sizeof mark_key - 1);
 }
@@ -120,22 +68,19 @@ void panes_rebuild(struct panes *s) {
     uint32_t klen, vlen;
     window_index_free(&s->index);
     for (uint64_t it = 0; state_next(s->records, &it, &key, &klen, &value, &vlen);) {
-        struct span k = { (const char *)key + PANE_KEY, klen - PANE_KEY, 0 };
-        window_index_add(&s->index, get_start(key), k, state_hash(k.p, k.len));
+        struct span k = { (const char *)key + SLICE_KEY, klen - SLICE_KEY, 0 };
+        window_index_add(&s->index, slice_key_get(key), k, state_hash(k.p, k.len));
     }
     const int64_t *fired = state_find(s->mark, mark_key, sizeof mark_key - 1, mark_hash());
     s->fired = fired ? *fired : TIME_MIN;
 }
 
 void panes_open(struct panes *s, struct op_ctx *x, const struct pane_params *c, uint32_t record) {
-    int64_t size = size_of(c);
-    *s = (struct panes){ .every = c->every,
-                         .size = size,
-                         .width = gcd(size, c->every),
+    *s = (struct panes){ .grid = window_grid(c->every, c->size),
                          .lateness = c->lateness,
                          .late = c->late,
                          .fired = TIME_MIN };
-    s->key = malloc(PANE_KEY + GROUP_KEY_MAX);
+    s->key = malloc(SLICE_KEY + WINDOW_KEY_MAX);
     if (!s->key)
         abort();
     s->records = op_state(x, 0, record);
@@ -165,17 +110,17 @@ static void place_row(const struct panes *s, const struct batch *b, uint32_t row
                       const struct span *key, struct current *cur, struct pane_row *v) {
     int64_t t = b->time ? b->time[row] : TIME_MIN;
     *v = (struct pane_row){ .kind = ROW_NO_TIME };
-    if (t < -PANE_TIME_MAX || t > PANE_TIME_MAX)
+    if (t < -WINDOW_TIME_MAX || t > WINDOW_TIME_MAX)
         return;
     if (t < cur->start || t >= cur->end) {
-        cur->start = floor_to(t, s->width);
-        cur->end = cur->start + s->width;
-        cur->late = saturate(last_end(s, cur->start), s->lateness);
+        cur->start = floor_to(t, s->grid.width);
+        cur->end = cur->start + s->grid.width;
+        cur->late = saturate(window_last_end(&s->grid, cur->start), s->lateness);
     }
     v->start = cur->start;
-    v->klen = PANE_KEY + key->len;
+    v->klen = SLICE_KEY + key->len;
     v->kind = b->wm && b->wm[row] >= cur->late ? ROW_LATE
-              : key->len > GROUP_KEY_MAX       ? ROW_LONG_KEY
+              : key->len > WINDOW_KEY_MAX      ? ROW_LONG_KEY
                                                : ROW_ADD;
 }
 
@@ -195,9 +140,9 @@ struct pane_rows panes_rows(struct panes *s, struct op_ctx *x, const struct batc
         struct pane_row *r = &v.row[i];
         if (r->kind != ROW_ADD)
             continue;
-        put_start(to, r->start);
+        slice_key_put(to, r->start);
         if (v.key[i].len)
-            memcpy(to + PANE_KEY, v.key[i].p, v.key[i].len);
+            memcpy(to + SLICE_KEY, v.key[i].p, v.key[i].len);
         r->key = to;
         r->hash = state_hash(to, r->klen);
         to += r->klen;
@@ -213,20 +158,16 @@ struct pane_rows panes_rows(struct panes *s, struct op_ctx *x, const struct batc
 
 static void refuse(struct panes *s, struct op_ctx *x, const struct batch *b, uint32_t row,
                    int kind) {
-    if (kind == ROW_NO_TIME && b->time && b->time[row] != TIME_MIN)
-        op_reject(x, b, row, "bad_time", "the event time is out of range");
-    else if (kind == ROW_NO_TIME)
-        op_reject(x, b, row, "no_time", "the row has no event time");
+    if (kind == ROW_NO_TIME)
+        window_bad_time(x, b, row);
     else if (kind == ROW_LONG_KEY)
-        op_reject(x, b, row, "key_too_long", "the group key is longer than %d bytes",
-                  GROUP_KEY_MAX);
+        window_long_key(x, b, row);
     else if (kind == ROW_ADD)
         op_reject(x, b, row, "too_many_groups", "more than %d groups and slices are open",
                   ENTRIES_MAX);
-    else if (s->late == LATE_DEAD_LETTER)
-        op_reject(x, b, row, "late", "the row is late: its last window has fired");
     else
-        x->count->late++;
+        window_late_add(&(struct window_late){ .policy = s->late, .b = b }, x, row,
+                        "the row is late: its last window has fired");
 }
 
 void *panes_edit(struct panes *s, struct op_ctx *x, const struct batch *b, struct pane_rows *v,
@@ -247,18 +188,44 @@ void *panes_edit(struct panes *s, struct op_ctx *x, const struct batch *b, struc
 
 /* ---- firing ---- */
 
+static void flush(struct pane_out *o) {
+    struct column *cols;
+    if (!o->n)
+        return;
+    struct batch *b = op_fire(o->x, 0, o->n, o->fire, o->time, &cols);
+    memcpy(cols, o->cols, sizeof *cols * (size_t)o->x->out[0]->n);
+    o->x->count->made += o->n;
+    op_emit(o->x, 0, b);
+    o->n = 0;
+}
+uint32_t pane_out_row(struct pane_out *o, const struct pane_group *g) {
+    const struct schema *out = o->x->out[0];
+    if (o->n == o->cap)
+        flush(o);
+    if (!o->n) {
+        o->fire = ARENA_ARRAY(o->x->arena, int64_t, o->cap);
+        o->time = ARENA_ARRAY(o->x->arena, int64_t, o->cap);
+        o->cols = row_columns(o->x->arena, out->f, out->n, o->cap);
+    }
+    o->fire[o->n] = g->end;
+    o->time[o->n] = g->end - 1;
+    return o->n++;
+}
+
 static const void *record_of(struct panes *s, const struct window_slice *sl,
                              const struct window_key *k) {
-    put_start(s->key, sl->start);
+    slice_key_put(s->key, sl->start);
     if (k->len)
-        memcpy(s->key + PANE_KEY, k->p, k->len);
-    return state_find(s->records, s->key, PANE_KEY + k->len, state_hash(s->key, PANE_KEY + k->len));
+        memcpy(s->key + SLICE_KEY, k->p, k->len);
+    return state_find(s->records, s->key, SLICE_KEY + k->len,
+                      state_hash(s->key, SLICE_KEY + k->len));
 }
 
 struct firing {
     struct panes *s;
     struct op_ctx *x;
     const struct pane_firing *f;
+    struct pane_out out;
     const void **record; /* room for the slices of a window */
     int64_t *slice;
 };
@@ -277,13 +244,13 @@ static void fire_group(struct firing *f, int64_t end, uint32_t hi, uint32_t id) 
     }
     if (!n)
         return;
-    struct pane_group g = { .start = end - s->size,
+    struct pane_group g = { .start = end - s->grid.size,
                             .end = end,
                             .key = { arena_strndup(f->x->arena, k->p, k->len), k->len, 0 },
                             .n = n,
                             .record = f->record,
                             .slice = f->slice };
-    f->f->group(f->f->user, &g);
+    f->f->group(f->f->user, &f->out, &g);
 }
 
 static void drop_slice(struct firing *f) {
@@ -295,7 +262,7 @@ static void drop_slice(struct firing *f) {
             const void *record = record_of(s, sl, k);
             if (f->f->drop)
                 f->f->drop(f->f->user, sl->start, (struct span){ k->p, k->len, 0 }, record);
-            uint32_t klen = PANE_KEY + k->len;
+            uint32_t klen = SLICE_KEY + k->len;
             state_drop(s->records, s->key, klen, state_hash(s->key, klen));
         }
     window_index_drop_first(&s->index);
@@ -305,10 +272,10 @@ static void drop_slice(struct firing *f) {
 static void fire_until(struct firing *f, int64_t bound) {
     struct panes *s = f->s;
     while (s->index.nslices) {
-        int64_t start = s->index.slice[0].start, end = first_end(s, start);
+        int64_t start = s->index.slice[0].start, end = window_first_end(&s->grid, start);
         if (end <= s->fired) /* the next window after the last one that fired */
-            end = saturate(s->fired, s->every);
-        if (end > last_end(s, start)) {
+            end = saturate(s->fired, s->grid.every);
+        if (end > window_last_end(&s->grid, start)) {
             drop_slice(f);
             continue;
         }
@@ -322,7 +289,7 @@ static void fire_until(struct firing *f, int64_t bound) {
             fire_group(f, end, hi, s->index.order[i]);
         s->fired = end;
     }
-    f->f->end(f->f->user);
+    flush(&f->out);
 }
 
 static void set_mark(struct panes *s, int64_t fired) {
@@ -333,45 +300,19 @@ static void set_mark(struct panes *s, int64_t fired) {
 
 void panes_watermark(struct panes *s, struct op_ctx *x, int64_t wm, const struct pane_firing *f) {
     int64_t bound = wm == TIME_MAX ? TIME_MAX : saturate(wm, -s->lateness);
-    int64_t before = s->fired, last = wm == TIME_MAX ? before : end_before(s, bound);
-    if (s->index.nslices && first_end(s, s->index.slice[0].start) <= bound) {
-        struct firing g = { .s = s, .x = x, .f = f };
+    int64_t before = s->fired, last = wm == TIME_MAX ? before : window_end_before(&s->grid, bound);
+    if (s->index.nslices && window_first_end(&s->grid, s->index.slice[0].start) <= bound) {
+        uint64_t rows = (uint64_t)s->index.nkeys * f->rows;
+        struct firing g = { .s = s, .x = x, .f = f, .out = { .x = x } };
+        g.out.cap = rows < BATCH_ROWS ? (uint32_t)rows : BATCH_ROWS;
         fire_until(&g, bound);
     }
     if (last != before)
         set_mark(s, last);
     /* Until the first watermark is known anything may be next. */
-    int64_t next = last == TIME_MIN ? end_before(s, wm) : saturate(last, s->every);
+    int64_t next =
+        last == TIME_MIN ? window_end_before(&s->grid, wm) : saturate(last, s->grid.every);
     x->next_timer = wm == TIME_MAX ? TIME_MAX : saturate(next, s->lateness);
     if (x->next_timer <= wm && wm != TIME_MAX)
         x->next_timer = wm + 1;
-}
-
-void panes_put_key(const struct op_ctx *x, struct span key, struct column *cols, uint32_t row,
-                   uint32_t rows) {
-    struct key_value v[OP_BY_MAX];
-    const struct schema *in = x->in[0];
-    int bad = key_decode(x->arena, in, x->by, x->nby, key.p, key.len, v);
-    for (int k = 0; k < x->nby; k++) {
-        struct column *c = &cols[k];
-        if (bad || v[k].null) {
-            if (!c->nulls)
-                c->nulls = batch_nulls(x->arena, rows);
-            bit_set((uint64_t *)c->nulls, row);
-            continue;
-        }
-        switch (in->f[x->by[k]].type) {
-        case TYPE_BOOL:
-            ((uint8_t *)c->p)[row] = v[k].b;
-            break;
-        case TYPE_I64:
-            ((int64_t *)c->p)[row] = v[k].i64;
-            break;
-        case TYPE_F64:
-            ((double *)c->p)[row] = v[k].f64;
-            break;
-        default:
-            ((struct span *)c->p)[row] = v[k].str;
-        }
-    }
 }

@@ -1,17 +1,15 @@
 /* Windows of event time for operators that keep one record of fixed size a group and slice:
- * tumbling and sliding, cut into slices as long as the greatest common divisor of `size` and
- * `every` (J. Li et al., "No pane, no gain", SIGMOD Record 2005). When a window fires, the records
- * of each group's slices are handed over oldest first, to be merged; so what comes out depends on
- * the rows and on the config alone.
+ * tumbling and sliding, cut into slices (window_grid.h). When a window fires, the records of each
+ * group's slices are handed over oldest first, to be merged; so what comes out depends on the rows
+ * and on the config alone.
  *
  * State: table 0, key (slice start, group key), the record; table 1, one key "fired", the end of
  * the last window that may have fired. Tables 2 and 3 are the operator's. One thread. */
 #ifndef BRAID_OPERATORS_PANES_H
 #define BRAID_OPERATORS_PANES_H
 #include "engine/op.h"
+#include "operators/window_grid.h"
 #include "operators/window_index.h"
-
-enum { PANE_KEY = 8 /* bytes of a slice's start in a table key */ };
 
 /* The parameters: `every` absent means no windows (a stage of the operator without timers). */
 struct pane_params {
@@ -52,7 +50,8 @@ extern const char *const pane_late_words[];
     }
 
 struct panes {
-    int64_t every, size, width, lateness;
+    struct window_grid grid;
+    int64_t lateness;
     int late;
     struct state *records, *mark;
     struct window_index index;
@@ -96,18 +95,24 @@ struct pane_group {
     const void *const *record;
     const int64_t *slice; /* their starts */
 };
+/* Rows of output on their way out, a batch at a time. */
+struct pane_out {
+    struct op_ctx *x;
+    uint32_t n, cap;
+    int64_t *fire, *time;
+    struct column *cols; /* as row_columns makes them, for `cap` rows */
+};
+/* The next row of a window's output, to be filled: its number. */
+uint32_t pane_out_row(struct pane_out *o, const struct pane_group *g);
+
 struct pane_firing {
-    void (*group)(void *user, const struct pane_group *g);
-    void (*end)(void *user); /* after the last group of this call */
+    void (*group)(void *user, struct pane_out *o, const struct pane_group *g);
     /* A slice's record is forgotten: before that. NULL: nothing to do. */
     void (*drop)(void *user, int64_t slice, struct span key, const void *record);
     void *user;
+    uint32_t rows; /* of output, at most, of a group */
 };
 /* watermark() of the operator: all windows due at `wm`, in order of (end, group key). Sets
  * next_timer. */
 void panes_watermark(struct panes *s, struct op_ctx *x, int64_t wm, const struct pane_firing *f);
-/* Puts the fields of a group's key into row `row` (of `rows`) of cols[0..nby), written to as
- * row_columns makes them. */
-void panes_put_key(const struct op_ctx *x, struct span key, struct column *cols, uint32_t row,
-                   uint32_t rows);
 #endif

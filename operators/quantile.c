@@ -133,7 +133,9 @@ static const struct sketch_kind quantile_kind = { .add = quantile_add,
                                                   .merge = quantile_merge,
                                                   .results = quantile_results };
 
-static void open_form(struct quantile_self *s, struct op_ctx *x, bool windows) {
+static int quantile_open(void *self, struct op_ctx *x, struct err *e) {
+    (void)e;
+    struct quantile_self *s = self;
     const struct quantile_config *c = x->config;
     struct share v[OUTS_MAX];
     s->k = (int)c->k;
@@ -143,16 +145,7 @@ static void open_form(struct quantile_self *s, struct op_ctx *x, bool windows) {
     };
     for (int i = 0; i < s->op.outs; i++)
         s->q[i] = v[i].q;
-    sketch_open(&s->op, x, &c->fields, windows ? &c->window : NULL);
-}
-static int quantile_open(void *self, struct op_ctx *x, struct err *e) {
-    (void)e;
-    open_form(self, x, false);
-    return 0;
-}
-static int window_open(void *self, struct op_ctx *x, struct err *e) {
-    (void)e;
-    open_form(self, x, true);
+    sketch_open(&s->op, x, &c->fields, &c->window);
     return 0;
 }
 static void quantile_lower(struct op_lower *l) {
@@ -196,7 +189,7 @@ const struct op_desc op_quantile_window = {
     .memory = MEMORY_BOUNDED,
     .plan = quantile_plan,
     .self_size = sizeof(struct quantile_self),
-    .open = window_open,
+    .open = quantile_open,
     .process = sketch_process,
     .watermark = sketch_watermark,
     .rebuild = sketch_rebuild,

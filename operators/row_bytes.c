@@ -132,9 +132,7 @@ bool row_unpack(struct arena *a, struct span bytes, const struct field *f, int n
         if (p == end)
             return false;
         if (*p++ == 0) {
-            if (!cols[i].nulls)
-                cols[i].nulls = batch_nulls(a, rows);
-            bit_set((uint64_t *)cols[i].nulls, row);
+            column_set_null(a, &cols[i], row, rows);
             continue;
         }
         p = get_value(a, p, end, &f[i], &cols[i], row);

@@ -163,7 +163,9 @@ static const struct sketch_kind slots_kind = { .hashes = true,
 
 /* ---- the operator ---- */
 
-static void open_form(struct moment_self *s, struct op_ctx *x, bool windows) {
+static int moment_open(void *self, struct op_ctx *x, struct err *e) {
+    (void)e;
+    struct moment_self *s = self;
     const struct moment_config *c = x->config;
     bool slots = c->method == METHOD_SLOTS;
     ams_init(&s->ams, (int)c->depth, (uint32_t)c->width, (uint64_t)c->seed);
@@ -173,16 +175,7 @@ static void open_form(struct moment_self *s, struct op_ctx *x, bool windows) {
                                 .how = s,
                                 .size = slots ? slots_size(c->slots) : ams_size(&s->ams),
                                 .outs = 1 };
-    sketch_open(&s->op, x, &c->fields, windows ? &c->window : NULL);
-}
-static int moment_open(void *self, struct op_ctx *x, struct err *e) {
-    (void)e;
-    open_form(self, x, false);
-    return 0;
-}
-static int window_open(void *self, struct op_ctx *x, struct err *e) {
-    (void)e;
-    open_form(self, x, true);
+    sketch_open(&s->op, x, &c->fields, &c->window);
     return 0;
 }
 static void moment_lower(struct op_lower *l) {
@@ -224,7 +217,7 @@ const struct op_desc op_moment_window = {
     .memory = MEMORY_BOUNDED,
     .plan = moment_plan,
     .self_size = sizeof(struct moment_self),
-    .open = window_open,
+    .open = moment_open,
     .process = sketch_process,
     .watermark = sketch_watermark,
     .rebuild = sketch_rebuild,

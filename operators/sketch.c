@@ -1,6 +1,7 @@
 #include "operators/sketch.h"
 #include "operators/keyed.h"
 #include "operators/row_bytes.h"
+#include "operators/window_out.h"
 #include <stdlib.h>
 
 /* ---- submit time ---- */
@@ -52,7 +53,7 @@ void sketch_open(struct sketch_op *s, struct op_ctx *x, const struct strs *field
                  const struct pane_params *w) {
     uint32_t size = (uint32_t)((size_t)fields->n * s->size);
     s->n = fields->n;
-    s->windows = w != NULL;
+    s->windows = x->desc->flags & OP_TIMERS;
     s->fields = calloc((size_t)s->n + 1, sizeof *s->fields);
     s->type = calloc((size_t)s->n + 1, sizeof *s->type);
     s->result = calloc((size_t)s->outs, sizeof *s->result);
@@ -62,7 +63,7 @@ void sketch_open(struct sketch_op *s, struct op_ctx *x, const struct strs *field
         s->fields[i] = schema_find(x->in[0], fields->v[i]);
         s->type[i] = x->in[0]->f[s->fields[i]].type;
     }
-    if (w)
+    if (s->windows)
         panes_open(&s->panes, x, w, size);
     else
         s->table = op_state(x, 0, size);
@@ -119,9 +120,7 @@ static void put_results(struct sketch_op *s, struct op_ctx *x, const char *at, s
         s->kind->results(s->how, at, s->type[k], k, x->arena, v);
         for (int o = 0; o < s->outs; o++, cols++, f++) {
             if (v[o].null) {
-                if (!cols->nulls)
-                    cols->nulls = batch_nulls(x->arena, rows);
-                bit_set((uint64_t *)cols->nulls, row);
+                column_set_null(x->arena, cols, row, rows);
             } else if (f->type == TYPE_I64) {
                 ((int64_t *)cols->p)[row] = v[o].i64;
             } else {
@@ -174,36 +173,13 @@ void sketch_process(void *self, struct op_ctx *x, int port, const struct batch *
 
 /* ---- firing ---- */
 
-/* Output under construction. */
-struct firing_rows {
+struct firing {
     struct sketch_op *s;
     struct op_ctx *x;
-    uint32_t n, cap;
-    int64_t *fire, *time;
-    struct column *cols;
-    char *merged;
+    char *merged; /* scratch */
 };
 
-static void flush(void *user) {
-    struct firing_rows *f = user;
-    struct column *cols;
-    if (!f->n)
-        return;
-    struct batch *b = op_fire(f->x, 0, f->n, f->fire, f->time, &cols);
-    memcpy(cols, f->cols, sizeof *cols * (size_t)f->x->out[0]->n);
-    f->x->count->made += f->n;
-    op_emit(f->x, 0, b);
-    f->n = 0;
-}
-
-static void begin_rows(struct firing_rows *f) {
-    const struct schema *out = f->x->out[0];
-    f->fire = ARENA_ARRAY(f->x->arena, int64_t, f->cap);
-    f->time = ARENA_ARRAY(f->x->arena, int64_t, f->cap);
-    f->cols = row_columns(f->x->arena, out->f, out->n, f->cap);
-}
-
-static const char *merge_slices(struct firing_rows *f, const struct pane_group *g) {
+static const char *merge_slices(struct firing *f, const struct pane_group *g) {
     struct sketch_op *s = f->s;
     size_t bytes = s->size * (size_t)s->n;
     if (g->n == 1)
@@ -218,30 +194,23 @@ static const char *merge_slices(struct firing_rows *f, const struct pane_group *
     return f->merged;
 }
 
-static void fire_group(void *user, const struct pane_group *g) {
-    struct firing_rows *f = user;
+static void fire_group(void *user, struct pane_out *o, const struct pane_group *g) {
+    struct firing *f = user;
     struct op_ctx *x = f->x;
-    if (!f->n)
-        begin_rows(f);
-    struct column *c = f->cols;
-    uint32_t r = f->n++;
-    f->fire[r] = g->end;
-    f->time[r] = g->end - 1;
-    panes_put_key(x, g->key, c, r, f->cap);
+    uint32_t r = pane_out_row(o, g);
+    struct column *c = o->cols;
+    window_put_key(x, g->key, c, r, o->cap);
     c += x->nby;
     ((int64_t *)c++->p)[r] = g->start;
     ((int64_t *)c++->p)[r] = g->end;
-    put_results(f->s, x, merge_slices(f, g), c, x->out[0]->f + x->nby + 2, r, f->cap);
-    if (f->n == f->cap)
-        flush(f);
+    put_results(f->s, x, merge_slices(f, g), c, x->out[0]->f + x->nby + 2, r, o->cap);
 }
 
 void sketch_watermark(void *self, struct op_ctx *x, int64_t wm) {
     struct sketch_op *s = self;
-    struct firing_rows f = { .s = s, .x = x };
-    f.cap = s->panes.index.nkeys < BATCH_ROWS ? s->panes.index.nkeys : BATCH_ROWS;
+    struct firing f = { .s = s, .x = x };
     if (s->kind->begin)
         s->kind->begin(s->how);
     panes_watermark(&s->panes, x, wm,
-                    &(struct pane_firing){ .group = fire_group, .end = flush, .user = &f });
+                    &(struct pane_firing){ .group = fire_group, .user = &f, .rows = 1 });
 }

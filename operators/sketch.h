@@ -57,8 +57,8 @@ struct sketch_op {
 void sketch_plan(struct op_plan *p, const struct strs *fields, unsigned types,
                  const struct sketch_out *out, int outs, const char *taken,
                  const struct pane_params *w);
-/* `w` NULL: the running form. Opens tables 0 and, with windows, 1. kind, how, size, outs are set.
- */
+/* The form is that of the descriptor: windows are what has timers. Opens tables 0 and, with
+ * windows, 1. kind, how, size, outs are set. */
 void sketch_open(struct sketch_op *s, struct op_ctx *x, const struct strs *fields,
                  const struct pane_params *w);
 /* The operator's functions, for an instance that begins with a struct sketch_op. */

@@ -228,11 +228,11 @@ struct row_key {
     uint32_t len;
 };
 static struct row_key row_key(struct arena *a, int64_t start, struct span group) {
-    struct row_key k = { .len = PANE_KEY + group.len + 4 };
+    struct row_key k = { .len = SLICE_KEY + group.len + 4 };
     k.p = arena_alloc(a, k.len);
-    memcpy(k.p, &start, PANE_KEY);
+    memcpy(k.p, &start, SLICE_KEY);
     if (group.len)
-        memcpy(k.p + PANE_KEY, group.p, group.len);
+        memcpy(k.p + SLICE_KEY, group.p, group.len);
     return k;
 }
 static uint64_t row_slot(struct row_key k, uint32_t slot) {
@@ -300,44 +300,21 @@ static void window_process(void *self, struct op_ctx *x, int port, const struct 
 struct firing {
     struct top_self *s;
     struct op_ctx *x;
-    uint32_t n;
-    int64_t *fire, *time;
-    struct column *cols;
 };
 
-static void flush(void *user) {
-    struct firing *f = user;
-    struct column *cols;
-    if (!f->n)
-        return;
-    struct batch *b = op_fire(f->x, 0, f->n, f->fire, f->time, &cols);
-    memcpy(cols, f->cols, sizeof *cols * (size_t)f->x->out[0]->n);
-    f->x->count->made += f->n;
-    op_emit(f->x, 0, b);
-    f->n = 0;
-}
-
-static void put_row(struct firing *f, const struct pane_group *g, struct span bytes, int64_t rank) {
-    struct op_ctx *x = f->x;
-    const struct schema *in = x->in[0], *out = x->out[0];
-    if (!f->n) {
-        f->fire = ARENA_ARRAY(x->arena, int64_t, BATCH_ROWS);
-        f->time = ARENA_ARRAY(x->arena, int64_t, BATCH_ROWS);
-        f->cols = row_columns(x->arena, out->f, out->n, BATCH_ROWS);
-    }
-    uint32_t r = f->n++;
+static void put_row(struct op_ctx *x, struct pane_out *o, const struct pane_group *g,
+                    struct span bytes, int64_t rank) {
+    const struct schema *in = x->in[0];
+    uint32_t r = pane_out_row(o, g);
+    struct column *more = o->cols + in->n;
     /* What a later change of the table leaves of the bytes does not matter to the output. */
     struct span copy = { .p = arena_strndup(x->arena, bytes.p, bytes.len), .len = bytes.len };
-    row_unpack(x->arena, copy, in->f, in->n, f->cols, r, BATCH_ROWS);
-    f->fire[r] = g->end;
-    f->time[r] = g->end - 1;
-    ((int64_t *)f->cols[in->n].p)[r] = rank;
-    if (out->n > in->n + 1) {
-        ((int64_t *)f->cols[in->n + 1].p)[r] = g->start;
-        ((int64_t *)f->cols[in->n + 2].p)[r] = g->end;
+    row_unpack(x->arena, copy, in->f, in->n, o->cols, r, o->cap);
+    ((int64_t *)more[0].p)[r] = rank;
+    if (x->out[0]->n > in->n + 1) {
+        ((int64_t *)more[1].p)[r] = g->start;
+        ((int64_t *)more[2].p)[r] = g->end;
     }
-    if (f->n == BATCH_ROWS)
-        flush(f);
 }
 
 /* The next entry of a slice while the best of all slices are taken. */
@@ -356,7 +333,7 @@ static void head_read(struct top_self *s, struct head *h) {
         h->bytes = row_get(s->rows, h->key, h->sl->e[h->at].slot);
 }
 
-static void fire_group(void *user, const struct pane_group *g) {
+static void fire_group(void *user, struct pane_out *o, const struct pane_group *g) {
     struct firing *f = user;
     struct top_self *s = f->s;
     struct head *h = ARENA_ARRAY(f->x->arena, struct head, g->n);
@@ -371,7 +348,7 @@ static void fire_group(void *user, const struct pane_group *g) {
         uint32_t best = 0;
         for (uint32_t i = 1; i < n; i++)
             best = head_before(&h[i], &h[best]) ? i : best;
-        put_row(f, g, h[best].bytes, rank);
+        put_row(f->x, o, g, h[best].bytes, rank);
         h[best].at++;
         head_read(s, &h[best]);
         if (h[best].at == h[best].sl->n)
@@ -394,7 +371,7 @@ static void window_watermark(void *self, struct op_ctx *x, int64_t wm) {
     struct firing f = { .s = s, .x = x };
     panes_watermark(
         &s->panes, x, wm,
-        &(struct pane_firing){ .group = fire_group, .end = flush, .drop = drop_rows, .user = &f });
+        &(struct pane_firing){ .group = fire_group, .drop = drop_rows, .user = &f, .rows = s->k });
 }
 
 static void top_lower(struct op_lower *l) {

@@ -1,8 +1,7 @@
 /* window_aggregate: tumbling and sliding windows by event time.
  *
- * Time is cut into slices as long as the greatest common divisor of `size` and `every` (J. Li et
- * al., "No pane, no gain", SIGMOD Record 2005), so that a row is added once, however many windows
- * hold it. Sums are exact (xsum.h), so the sum of slices is the sum of rows, byte for byte.
+ * Time is cut into slices (window_grid.h), so that a row is added once, however many windows hold
+ * it. Sums are exact (xsum.h), so the sum of slices is the sum of rows, byte for byte.
  *
  * Where windows overlap, the totals of each group slide along: a slice is added when a window first
  * holds it and taken away when no window will any more (window_run.h). A row late for some windows
@@ -99,7 +98,8 @@ static const struct param window_params[] = {
 };
 
 struct window_self {
-    int64_t every, size, width, lateness, early_every, early_rows;
+    struct window_grid grid;
+    int64_t lateness, early_every, early_rows;
     int late, rows; /* rows: accumulator of the rows, for early_rows */
     unsigned fields;
     struct accs accs;
@@ -116,22 +116,6 @@ struct window_self {
     struct arena arena;
 };
 
-/* ---- window arithmetic ---- */
-
-/* End of the first and of the last window that holds the slice. */
-static int64_t first_end(const struct window_self *s, int64_t slice) {
-    return floor_to(slice + s->width - s->size + s->every - 1, s->every) + s->size;
-}
-static int64_t last_end(const struct window_self *s, int64_t slice) {
-    return floor_to(slice, s->every) + s->size;
-}
-/* End of the last window that ends at `t` or before. */
-static int64_t end_before(const struct window_self *s, int64_t t) {
-    if (t < -4 * WINDOW_TIME_MAX)
-        return TIME_MIN;
-    return t > 4 * WINDOW_TIME_MAX ? TIME_MAX : floor_to(t - s->size, s->every) + s->size;
-}
-
 /* ---- submit time ---- */
 
 static unsigned fields_of(const struct window_config *c) {
@@ -144,14 +128,7 @@ static void window_plan(struct op_plan *p) {
     window_plan_out(p, &c->aggregate, fields_of(c));
     if (!p->in_time)
         plan_error(p, NULL, NULL, "the input has no event time; give its source a 'time'");
-    if (c->every > 0 && size < c->every)
-        plan_error(p, "size", NULL,
-                   "'size' is at least 'every': rows between windows would be lost");
-    else if (c->every > 0 && size / gcd(size, c->every) > SLICES_MAX)
-        plan_error(p, "size", NULL,
-                   "a window would have more than %d slices of the greatest common divisor of "
-                   "'size' and 'every'",
-                   SLICES_MAX);
+    window_plan_size(p, c->every, c->size, SLICES_MAX, "slices");
     if (c->every > 0 && c->early_every != PARAM_UNSET && size / c->every > EARLY_WINDOWS_MAX)
         plan_error(p, "early_every", NULL,
                    "a row is in more than %d windows: too many for early results",
@@ -163,20 +140,11 @@ static void window_plan(struct op_plan *p) {
 
 /* ---- state ---- */
 
-enum { SLICE_KEY = 8, HELD_KEY = 17 };
+enum { HELD_KEY = 2 * SLICE_KEY + 1 };
 #define HELD_MARK '\xff' /* no slice start begins with this byte: times are within 2^60 */
 static const char mark_key[] = "fired", early_key[] = "early";
 enum { MARK_KEY = 5 };
 
-static void put_start(char *to, int64_t start) {
-    uint64_t u = __builtin_bswap64((uint64_t)start ^ (uint64_t)1 << 63);
-    memcpy(to, &u, sizeof u);
-}
-static int64_t get_start(const char *from) {
-    uint64_t u;
-    memcpy(&u, from, sizeof u);
-    return (int64_t)(__builtin_bswap64(u) ^ (uint64_t)1 << 63);
-}
 static int64_t get_mark(struct window_self *s, const char *key) {
     const int64_t *t = state_find(s->mark, key, MARK_KEY, state_hash(key, MARK_KEY));
     return t ? *t : TIME_MIN;
@@ -192,7 +160,7 @@ static void index_changed(struct window_self *s) {
     window_index_free(&s->fresh);
     for (uint64_t it = 0; state_next(s->changed, &it, &key, &klen, &value, &vlen);) {
         struct span k = { (const char *)key + SLICE_KEY, klen - SLICE_KEY, 0 };
-        window_index_add(&s->fresh, get_start(key), k, state_hash(k.p, k.len));
+        window_index_add(&s->fresh, slice_key_get(key), k, state_hash(k.p, k.len));
     }
 }
 static void index_slices(struct window_self *s) {
@@ -205,7 +173,7 @@ static void index_slices(struct window_self *s) {
         bool held = *p == HELD_MARK;
         struct span k = { p + (held ? HELD_KEY - SLICE_KEY : SLICE_KEY), 0, 0 };
         k.len = klen - (uint32_t)(k.p - p);
-        window_index_add(held ? &s->held : &s->index, get_start(p + held), k,
+        window_index_add(held ? &s->held : &s->index, slice_key_get(p + held), k,
                          state_hash(k.p, k.len));
     }
 }
@@ -224,10 +192,8 @@ static void window_rebuild(void *self, struct op_ctx *x) {
 static int window_open(void *self, struct op_ctx *x, struct err *e) {
     struct window_self *s = self;
     const struct window_config *c = x->config;
-    s->every = c->every;
-    s->size = c->size == PARAM_UNSET ? c->every : c->size;
-    s->width = gcd(s->size, s->every);
-    s->slides = s->size > 2 * s->width;
+    s->grid = window_grid(c->every, c->size);
+    s->slides = s->grid.size > 2 * s->grid.width;
     s->lateness = c->lateness;
     s->early_every = c->early_every == PARAM_UNSET ? 0 : c->early_every;
     s->early_rows = c->early_rows == PARAM_UNSET ? 0 : c->early_rows;
@@ -286,15 +252,15 @@ struct current {
     int64_t some, late; /* rows are late for some windows, and for all, from this watermark on */
 };
 static void set_current(const struct window_self *s, struct current *cur, int64_t t) {
-    cur->start = floor_to(t, s->width);
-    cur->end = cur->start + s->width;
-    cur->some = saturate(first_end(s, cur->start), s->lateness);
-    cur->late = saturate(last_end(s, cur->start), s->lateness);
+    cur->start = floor_to(t, s->grid.width);
+    cur->end = cur->start + s->grid.width;
+    cur->some = saturate(window_first_end(&s->grid, cur->start), s->lateness);
+    cur->late = saturate(window_last_end(&s->grid, cur->start), s->lateness);
 }
 
 /* A row that is late for some windows: are they over? */
 static void hold(const struct window_self *s, struct entry *e, int64_t wm) {
-    e->until = end_before(s, saturate(wm, -s->lateness));
+    e->until = window_end_before(&s->grid, saturate(wm, -s->lateness));
     if (e->until > s->fired)
         e->kind = ENTRY_HOLD;
 }
@@ -303,10 +269,10 @@ static uint32_t put_entry(struct entry *e, struct span key) {
     char *to = e->key;
     if (e->kind == ENTRY_HOLD) {
         *to = HELD_MARK;
-        put_start(to + 1, e->until);
+        slice_key_put(to + 1, e->until);
         to += HELD_KEY - SLICE_KEY;
     }
-    put_start(to, e->start);
+    slice_key_put(to, e->start);
     memcpy(to + SLICE_KEY, key.p, key.len);
     e->klen = (uint32_t)(to - e->key) + SLICE_KEY + key.len;
     e->hash = state_hash(e->key, e->klen);
@@ -394,9 +360,9 @@ static void early_by_rows(struct window_self *s, struct window_out *o, const str
     memcpy(s->key, e->key, e->klen);
     accs_merge(&s->accs, window_out_totals(o), record, o->x->arena, large_find, &f);
     window_out_put(o, &(struct window_result){ .fire = row,
-                                               .time = e->start + s->size - 1,
+                                               .time = e->start + s->grid.size - 1,
                                                .start = e->start,
-                                               .end = e->start + s->size,
+                                               .end = e->start + s->grid.size,
                                                .key = key,
                                                .early = true });
 }
@@ -468,7 +434,7 @@ static void window_process(void *self, struct op_ctx *x, int port, const struct 
 static const void *record_of(struct window_self *s, const struct window_slice *sl,
                              const struct window_key *k) {
     uint32_t klen = SLICE_KEY + k->len;
-    put_start(s->key, sl->start);
+    slice_key_put(s->key, sl->start);
     memcpy(s->key + SLICE_KEY, k->p, k->len);
     return state_find(s->slices, s->key, klen, state_hash(s->key, klen));
 }
@@ -528,7 +494,7 @@ static void fire_group(struct firing *f, int64_t end, uint32_t hi, uint32_t id) 
         return;
     window_out_put(&f->out, &(struct window_result){ .fire = saturate(end, s->lateness),
                                                      .time = end - 1,
-                                                     .start = end - s->size,
+                                                     .start = end - s->grid.size,
                                                      .end = end,
                                                      .key = { k->p, k->len, 0 } });
 }
@@ -536,7 +502,7 @@ static void fire_group(struct firing *f, int64_t end, uint32_t hi, uint32_t id) 
 /* Forgets what has changed in the first slice that has. */
 static void drop_fresh(struct window_self *s) {
     const struct window_slice *sl = &s->fresh.slice[0];
-    put_start(s->key, sl->start);
+    slice_key_put(s->key, sl->start);
     for (uint32_t w = 0; w < sl->words; w++)
         for (uint64_t b = sl->bits[w]; b; b &= b - 1) {
             const struct window_key *k = &s->fresh.key[64 * w + (uint32_t)__builtin_ctzll(b)];
@@ -602,7 +568,7 @@ static void release_first(struct window_self *s, struct arena *a) {
         for (uint64_t b = sl->bits[w]; b; b &= b - 1) {
             const struct window_key *k = &s->held.key[64 * w + (uint32_t)__builtin_ctzll(b)];
             struct span key = { k->p + SLICE_KEY, k->len - SLICE_KEY, 0 };
-            struct entry e = { .kind = ENTRY_HOLD, .until = until, .start = get_start(k->p) };
+            struct entry e = { .kind = ENTRY_HOLD, .until = until, .start = slice_key_get(k->p) };
             e.key = arena_alloc(a, HELD_KEY + key.len + 1);
             put_entry(&e, key);
             release(s, a, &e, key);
@@ -616,9 +582,9 @@ static void release_first(struct window_self *s, struct arena *a) {
 static int64_t next_end(const struct window_self *s) {
     if (!s->index.nslices)
         return TIME_MAX;
-    int64_t end = first_end(s, s->index.slice[0].start);
+    int64_t end = window_first_end(&s->grid, s->index.slice[0].start);
     /* the next window after the last one that fired */
-    return end <= s->fired ? saturate(s->fired, s->every) : end;
+    return end <= s->fired ? saturate(s->fired, s->grid.every) : end;
 }
 /* Fires all windows that end in (s->fired, bound], by (end, canonical key). */
 static void fire_until(struct firing *f, int64_t bound) {
@@ -631,7 +597,7 @@ static void fire_until(struct firing *f, int64_t bound) {
         }
         if (!s->index.nslices)
             break;
-        if (end > last_end(s, s->index.slice[0].start)) {
+        if (end > window_last_end(&s->grid, s->index.slice[0].start)) {
             drop_slice(s);
             continue;
         }
@@ -653,8 +619,9 @@ static void fire_until(struct firing *f, int64_t bound) {
 static void early_window(struct firing *f, int64_t at, int64_t end) {
     struct window_self *s = f->s;
     const struct window_index *x = &s->index, *fresh = &s->fresh;
-    uint32_t lo = window_index_lower(x, end - s->size), hi = window_index_lower(x, end);
-    uint32_t from = window_index_lower(fresh, end - s->size), to = window_index_lower(fresh, end);
+    uint32_t lo = window_index_lower(x, end - s->grid.size), hi = window_index_lower(x, end);
+    uint32_t from = window_index_lower(fresh, end - s->grid.size),
+             to = window_index_lower(fresh, end);
     for (uint32_t k = 0; k < fresh->norder; k++) {
         uint32_t id = fresh->order[k], i = from;
         while (i < to && !window_slice_has(&fresh->slice[i], id))
@@ -666,7 +633,7 @@ static void early_window(struct firing *f, int64_t at, int64_t end) {
         add_up(f, lo, hi, window_index_find(x, key, fresh->key[id].hash), t);
         window_out_put(&f->out, &(struct window_result){ .fire = at,
                                                          .time = end - 1,
-                                                         .start = end - s->size,
+                                                         .start = end - s->grid.size,
                                                          .end = end,
                                                          .key = key,
                                                          .early = true });
@@ -678,9 +645,9 @@ static void early_until(struct firing *f, int64_t at) {
     int64_t done = s->fired;
     window_index_sort(&s->fresh);
     for (uint32_t i = 0; i < s->fresh.nslices; i++) {
-        int64_t end = first_end(s, s->fresh.slice[i].start);
-        int64_t last = last_end(s, s->fresh.slice[i].start);
-        for (; end <= last; end += s->every)
+        int64_t end = window_first_end(&s->grid, s->fresh.slice[i].start);
+        int64_t last = window_last_end(&s->grid, s->fresh.slice[i].start);
+        for (; end <= last; end += s->grid.every)
             if (end > done) {
                 early_window(f, at, end);
                 done = end;
@@ -713,10 +680,10 @@ static void window_early(struct window_self *s, struct op_ctx *x, int64_t wm) {
 static void window_watermark(void *self, struct op_ctx *x, int64_t wm) {
     struct window_self *s = self;
     int64_t bound = wm == TIME_MAX ? TIME_MAX : saturate(wm, -s->lateness);
-    int64_t before = s->fired, last = wm == TIME_MAX ? before : end_before(s, bound);
+    int64_t before = s->fired, last = wm == TIME_MAX ? before : window_end_before(&s->grid, bound);
     if (s->early_every && wm != TIME_MAX)
         window_early(s, x, wm);
-    if ((s->index.nslices && first_end(s, s->index.slice[0].start) <= bound) ||
+    if ((s->index.nslices && window_first_end(&s->grid, s->index.slice[0].start) <= bound) ||
         (s->held.nslices && s->held.slice[0].start <= bound)) {
         struct firing f;
         firing_open(&f, s, x);
@@ -728,7 +695,8 @@ static void window_watermark(void *self, struct op_ctx *x, int64_t wm) {
         s->fired = last;
     }
     /* Until the first watermark is known anything may be next. */
-    int64_t next = last == TIME_MIN ? end_before(s, wm) : saturate(last, s->every);
+    int64_t next =
+        last == TIME_MIN ? window_end_before(&s->grid, wm) : saturate(last, s->grid.every);
     next = wm == TIME_MAX ? TIME_MAX : saturate(next, s->lateness);
     if (s->early_every && wm != TIME_MAX && s->early_at < next)
         next = s->early_at;

@@ -54,28 +54,19 @@ struct count_self {
     struct arena arena;
 };
 
-static int64_t size_of(const struct count_config *c) {
-    return c->size == PARAM_UNSET ? c->every : c->size;
-}
 static void count_plan(struct op_plan *p) {
     const struct count_config *c = p->config;
     window_plan_out(p, &c->aggregate, 0);
-    if (c->every > 0 && size_of(c) < c->every)
-        plan_error(p, "size", NULL,
-                   "'size' is at least 'every': rows between windows would be lost");
-    else if (c->every > 0 && size_of(c) / gcd(size_of(c), c->every) > PANES_MAX)
-        plan_error(p, "size", NULL,
-                   "a window would have more than %d panes of the greatest common divisor of "
-                   "'size' and 'every'",
-                   PANES_MAX);
+    window_plan_size(p, c->every, c->size, PANES_MAX, "panes");
 }
 static int count_open(void *self, struct op_ctx *x, struct err *e) {
     struct count_self *s = self;
     const struct count_config *c = x->config;
-    s->every = c->every;
-    s->width = gcd(size_of(c), c->every);
-    assert(s->width > 0); /* both are: their least value is 1 */
-    s->panes = size_of(c) / s->width;
+    struct window_grid g = window_grid(c->every, c->size); /* of row numbers instead of times */
+    assert(g.width > 0);                                   /* both are: their least value is 1 */
+    s->every = g.every;
+    s->width = g.width;
+    s->panes = g.size / g.width;
     if (window_open_accs(&s->accs, &s->arena, &c->aggregate, x->in[0], true, e) < 0)
         return ERR_INPUT;
     s->arg = ARENA_ARRAY(&s->arena, struct column, s->accs.nargs + 1);

@@ -62,6 +62,21 @@ void window_plan_out(struct op_plan *p, const struct strmap *aggregate, unsigned
     }
     out->n = n;
 }
+void window_plan_size(struct op_plan *p, int64_t every, int64_t size, int64_t most,
+                      const char *what) {
+    struct window_grid g;
+    if (every <= 0) /* reported already */
+        return;
+    g = window_grid(every, size);
+    if (g.size < every)
+        plan_error(p, "size", NULL,
+                   "'size' is at least 'every': rows between windows would be lost");
+    else if (g.size / g.width > most)
+        plan_error(p, "size", NULL,
+                   "a window would have more than %lld %s of the greatest common divisor of "
+                   "'size' and 'every'",
+                   (long long)most, what);
+}
 int window_open_accs(struct accs *s, struct arena *a, const struct strmap *aggregate,
                      const struct schema *in, bool timed, struct err *e) {
     for (int i = 0; i < aggregate->n; i++)
@@ -92,20 +107,15 @@ void window_out_put(struct window_out *o, const struct window_result *r) {
         window_out_flush(o);
 }
 
-static void set_null(struct op_ctx *x, struct column *c, uint32_t n, uint32_t row) {
-    if (!c->nulls)
-        c->nulls = batch_nulls(x->arena, n);
-    bit_set((uint64_t *)c->nulls, row);
-}
-static void put_key(struct op_ctx *x, struct column *cols, uint32_t n, uint32_t row,
-                    struct span key) {
+void window_put_key(const struct op_ctx *x, struct span key, struct column *cols, uint32_t row,
+                    uint32_t rows) {
     struct key_value v[OP_BY_MAX];
     const struct schema *in = x->in[0];
     int bad = key_decode(x->arena, in, x->by, x->nby, key.p, key.len, v);
     for (int k = 0; k < x->nby; k++) {
         struct column *c = &cols[k];
         if (bad || v[k].null) {
-            set_null(x, c, n, row);
+            column_set_null(x->arena, c, row, rows);
             continue;
         }
         switch (in->f[x->by[k]].type) {
@@ -128,7 +138,7 @@ static void put_values(struct window_out *o, struct column *cols, uint32_t r) {
     const struct window_result *w = &o->row[r];
     const struct acc_total *t = o->total + (size_t)r * (size_t)o->accs->n;
     int c = x->nby;
-    put_key(x, cols, o->n, r, w->key);
+    window_put_key(x, w->key, cols, r, o->n);
     if (o->fields & WINDOW_BOUNDS) {
         ((int64_t *)cols[c++].p)[r] = w->start;
         ((int64_t *)cols[c++].p)[r] = w->end;
@@ -139,7 +149,7 @@ static void put_values(struct window_out *o, struct column *cols, uint32_t r) {
         bool arose;
         if (accs_result(o->accs, i, t, (void *)cols[c].p, r, &arose))
             continue;
-        set_null(x, &cols[c], o->n, r);
+        column_set_null(x->arena, &cols[c], r, o->n);
         x->count->nulled += arose;
     }
 }

@@ -1,13 +1,11 @@
 /* What all window operators have in common: the fields of their output, results on their way out,
- * late rows, and arithmetic on times. One thread; memory is the tick's. */
+ * late rows. One thread; memory is the tick's. */
 #ifndef BRAID_OPERATORS_WINDOW_OUT_H
 #define BRAID_OPERATORS_WINDOW_OUT_H
-#include "engine/op.h"
 #include "operators/window_acc.h"
+#include "operators/window_grid.h"
 
 enum { WINDOW_KEY_MAX = 4096 }; /* bytes of a canonical group key */
-/* Event times and durations, ms: sums do not overflow. */
-#define WINDOW_TIME_MAX ((int64_t)1 << 60)
 
 /* ---- the fields of the output: the group's, then those asked for, then the aggregates ---- */
 enum window_fields {
@@ -16,6 +14,10 @@ enum window_fields {
 };
 /* Checks aggregates and group keys; fills the schema of out-port 0, and that of port `late`. */
 void window_plan_out(struct op_plan *p, const struct strmap *aggregate, unsigned fields);
+/* Checks `size` (PARAM_UNSET: that of `every`) against `every`: at most `most` parts, called
+ * `what`, of their greatest common divisor. */
+void window_plan_size(struct op_plan *p, int64_t every, int64_t size, int64_t most,
+                      const char *what);
 /* Compiles the aggregates in open(). 0 or ERR_INPUT. */
 int window_open_accs(struct accs *s, struct arena *a, const struct strmap *aggregate,
                      const struct schema *in, bool timed, struct err *e);
@@ -44,6 +46,10 @@ struct acc_total *window_out_totals(struct window_out *o);
 /* The next result, over those totals; the key is copied. Goes out when there are `cap` of them. */
 void window_out_put(struct window_out *o, const struct window_result *r);
 void window_out_flush(struct window_out *o);
+/* Puts the fields of a group's canonical key into row `row` (of `rows`) of cols[0..nby), whose
+ * arrays may be written. Strings point into the key or into the tick's arena. */
+void window_put_key(const struct op_ctx *x, struct span key, struct column *cols, uint32_t row,
+                    uint32_t rows);
 
 /* ---- late rows ---- */
 enum { LATE_DROP, LATE_DEAD_LETTER, LATE_PORT };
@@ -66,23 +72,6 @@ void window_late_emit(struct window_late *l, struct op_ctx *x);
 bool window_bad_time(struct op_ctx *x, const struct batch *b, uint32_t row);
 void window_long_key(struct op_ctx *x, const struct batch *b, uint32_t row);
 
-/* ---- arithmetic ---- */
-static inline int64_t floor_to(int64_t t, int64_t step) {
-    int64_t r = t % step;
-    return t - (r < 0 ? r + step : r);
-}
-static inline int64_t gcd(int64_t a, int64_t b) {
-    while (b) {
-        int64_t t = a % b;
-        a = b;
-        b = t;
-    }
-    return a;
-}
-static inline int64_t saturate(int64_t a, int64_t b) {
-    int64_t t;
-    return __builtin_add_overflow(a, b, &t) ? (b < 0 ? TIME_MIN : TIME_MAX) : t;
-}
 /* The first multiple of `step` after t. */
 static inline int64_t window_next(int64_t t, int64_t step) {
     if (t < -4 * WINDOW_TIME_MAX)
