@@ -145,6 +145,8 @@ void plan_error(struct op_plan *p, const char *param, const char *key, const cha
  * any); -1 after reporting "no field 'x' … did you mean". */
 int plan_field(struct op_plan *p, int port, const char *param, const char *key, const char *name,
                unsigned mask);
+/* Each of `names`, the value of `param`, may be listed once. */
+void plan_once(struct op_plan *p, const char *param, const struct strs *names);
 #define TYPE_BIT(t) (1u << (t))
 #define TYPES_NUM   (TYPE_BIT(TYPE_I64) | TYPE_BIT(TYPE_F64))
 

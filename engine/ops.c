@@ -96,6 +96,13 @@ int plan_field(struct op_plan *p, int port, const char *param, const char *key, 
     return i;
 }
 
+void plan_once(struct op_plan *p, const char *param, const struct strs *names) {
+    for (int i = 0; i < names->n; i++)
+        for (int j = 0; j < i; j++)
+            if (strcmp(names->v[i], names->v[j]) == 0)
+                plan_error(p, param, names->v[i], "'%s' is listed twice", names->v[i]);
+}
+
 static const char *const port_in[] = { "in", NULL };
 static const char *const port_out[] = { "out", NULL };
 static const char *const port_none[] = { NULL };

@@ -87,12 +87,9 @@ static void bloom_plan(struct op_plan *p) {
         plan_error(p, "expected_insertions", NULL,
                    "a filter for %lld members with so few false positives is larger than %d MiB",
                    (long long)c->expected_insertions, FILTER_MAX >> 20);
-    for (int i = 0; i < c->fields.n; i++) {
+    for (int i = 0; i < c->fields.n; i++)
         plan_field(p, 0, "fields", c->fields.v[i], c->fields.v[i], 0);
-        for (int j = 0; j < i; j++)
-            if (strcmp(c->fields.v[i], c->fields.v[j]) == 0)
-                plan_error(p, "fields", c->fields.v[i], "'%s' is listed twice", c->fields.v[i]);
-    }
+    plan_once(p, "fields", &c->fields);
     if (c->mode == MODE_NULL && !c->fields.n)
         plan_error(p, "fields", NULL, "mode 'null' needs 'fields': the ones to set to null");
     if (c->mode == MODE_DROP && c->fields.n)

@@ -90,12 +90,9 @@ static void dedup_plan(struct op_plan *p) {
                    "give 'fields', or group the input: without either all rows are equal");
     if (c->fields.n > OP_BY_MAX)
         plan_error(p, "fields", NULL, "%d fields; at most %d are allowed", c->fields.n, OP_BY_MAX);
-    for (int i = 0; i < c->fields.n; i++) {
+    for (int i = 0; i < c->fields.n; i++)
         plan_field(p, 0, "fields", c->fields.v[i], c->fields.v[i], 0);
-        for (int j = 0; j < i; j++)
-            if (strcmp(c->fields.v[i], c->fields.v[j]) == 0)
-                plan_error(p, "fields", c->fields.v[i], "'%s' is listed twice", c->fields.v[i]);
-    }
+    plan_once(p, "fields", &c->fields);
 }
 
 static int dedup_open(void *self, struct op_ctx *x, struct err *e) {

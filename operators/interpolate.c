@@ -64,10 +64,7 @@ static void interpolate_plan(struct op_plan *p) {
     p->out[0] = p->in[0];
     if (!c->fields.n)
         plan_error(p, "fields", NULL, "no fields given");
-    for (int i = 0; i < c->fields.n; i++)
-        for (int j = 0; j < i; j++)
-            if (strcmp(c->fields.v[i], c->fields.v[j]) == 0)
-                plan_error(p, "fields", c->fields.v[i], "'%s' is listed twice", c->fields.v[i]);
+    plan_once(p, "fields", &c->fields);
     if (c->fields.n > SCHEMA_FIELDS_MAX)
         plan_error(p, "fields", NULL, "at most %d fields are allowed", SCHEMA_FIELDS_MAX);
     if (c->window * c->fields.n * (int64_t)sizeof(double) > VALUE_MAX)

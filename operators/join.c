@@ -172,10 +172,7 @@ static void join_plan(struct op_plan *p) {
                    "give the names that make a record complete");
     if (need.n > NEED_MAX)
         plan_error(p, "need", NULL, "%d names; at most %d are allowed", need.n, NEED_MAX);
-    for (int i = 0; i < need.n; i++)
-        for (int j = 0; j < i; j++)
-            if (strcmp(need.v[i], need.v[j]) == 0)
-                plan_error(p, "need", need.v[i], "'%s' is listed twice", need.v[i]);
+    plan_once(p, "need", &need);
     if (c->timeout != PARAM_UNSET && !p->in_time)
         plan_error(p, "timeout", NULL, "the input carries no event time");
     if (c->schema)

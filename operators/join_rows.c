@@ -1,5 +1,6 @@
 #include "operators/join_rows.h"
 #include "operators/row_bytes.h"
+#include "operators/window_out.h"
 #include <assert.h>
 #include <stdlib.h>
 
@@ -386,7 +387,7 @@ static void refuse_late(const struct joins *s, struct op_ctx *x, const struct ba
 
 static bool is_late(const struct joins *s, const struct batch *b, uint32_t row) {
     int64_t wm = b->wm ? b->wm[row] : TIME_MIN;
-    int64_t bound = wm == TIME_MIN ? TIME_MIN : join_add(wm, -s->conf->lateness);
+    int64_t bound = wm == TIME_MIN ? TIME_MIN : saturate(wm, -s->conf->lateness);
     int64_t due = s->kind->due(s, b->time[row]);
     return due <= bound || due <= s->now.fired;
 }
@@ -396,24 +397,19 @@ static struct span group_key(const struct joins *s, struct op_ctx *x, int64_t ti
                              uint64_t *hash) {
     if (!s->kind->window)
         return key;
-    char *p = op_alloc(x, 8 + key.len);
-    uint64_t u = __builtin_bswap64((uint64_t)s->kind->window(s, time) ^ (uint64_t)1 << 63);
-    memcpy(p, &u, 8);
+    char *p = op_alloc(x, SLICE_KEY + key.len);
+    slice_key_put(p, s->kind->window(s, time));
     if (key.len)
-        memcpy(p + 8, key.p, key.len);
-    *hash = state_hash(p, 8 + key.len);
-    return (struct span){ p, 8 + key.len, 0 };
+        memcpy(p + SLICE_KEY, key.p, key.len);
+    *hash = state_hash(p, SLICE_KEY + key.len);
+    return (struct span){ p, SLICE_KEY + key.len, 0 };
 }
 
 static void take_row(struct joins *s, struct op_ctx *x, int side, const struct batch *b,
                      uint32_t row, struct span key, uint64_t hash) {
     int64_t time = b->time ? b->time[row] : TIME_MIN;
-    if (time < -JOIN_TIME_MAX || time > JOIN_TIME_MAX) {
-        op_reject(x, b, row, time == TIME_MIN ? "no_time" : "bad_time",
-                  time == TIME_MIN ? "the row has no event time"
-                                   : "the event time is out of range");
+    if (window_bad_time(x, b, row))
         return;
-    }
     bool null = null_key(b, &x->keys[side], row);
     key = group_key(s, x, time, key, &hash);
     if (is_late(s, b, row) && !(side == JOIN_RIGHT && s->kind->wanted &&
@@ -515,7 +511,7 @@ void join_emit(struct joins *s, struct op_ctx *x, int64_t fire, const struct joi
 
 void join_watermark(void *self, struct op_ctx *x, int64_t wm) {
     struct joins *s = self;
-    int64_t bound = wm == TIME_MAX ? TIME_MAX : join_add(wm, -s->conf->lateness);
+    int64_t bound = wm == TIME_MAX ? TIME_MAX : saturate(wm, -s->conf->lateness);
     s->out = (struct join_out){ 0 };
     while (s->nheap && s->heap[0].fire <= bound) {
         struct join_event ev = event_pop(s);
@@ -532,8 +528,8 @@ void join_watermark(void *self, struct op_ctx *x, int64_t wm) {
         s->changed = true;
     }
     meta_write(s);
-    int64_t next = s->kind->next ? s->kind->next(s, bound) : join_add(bound, 1);
-    x->next_timer = join_add(next, s->conf->lateness);
+    int64_t next = s->kind->next ? s->kind->next(s, bound) : saturate(bound, 1);
+    x->next_timer = saturate(next, s->conf->lateness);
     if (x->next_timer <= wm)
         x->next_timer = wm + 1;
 }

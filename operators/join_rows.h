@@ -17,13 +17,12 @@
 #include "engine/json.h"
 #include "engine/key.h"
 #include "engine/op.h"
+#include "operators/window_grid.h"
 
 enum { JOIN_LEFT, JOIN_RIGHT };             /* sides: in-ports 0 and 1 */
 enum { JOIN_INNER, JOIN_OUTER, JOIN_FULL }; /* types; OUTER: left */
 enum { JOIN_LATE_DROP, JOIN_LATE_DEAD_LETTER };
 enum { JOIN_DELETED = 1 }; /* flags of a row: it says that its key is gone */
-/* Event times, ms: sums with durations do not overflow. */
-#define JOIN_TIME_MAX ((int64_t)1 << 60)
 
 struct join_params { /* part of every join's config */
     int type;
@@ -133,11 +132,6 @@ struct joins {
     struct join_out out;
     struct sbuf scratch;
 };
-
-static inline int64_t join_add(int64_t a, int64_t b) {
-    int64_t t;
-    return __builtin_add_overflow(a, b, &t) ? (b < 0 ? TIME_MIN : TIME_MAX) : t;
-}
 
 /* ---- submit time ---- */
 /* Checks keys and event times of both inputs and makes the output schema: fields of the first

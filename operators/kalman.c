@@ -67,10 +67,8 @@ static void kalman_plan(struct op_plan *p) {
         for (int j = 0; j < p->nby; j++)
             if (strcmp(p->by[j], c->fields.v[i]) == 0)
                 plan_error(p, "fields", p->by[j], "'%s' is a grouping key", p->by[j]);
-        for (int j = 0; j < i; j++)
-            if (strcmp(c->fields.v[i], c->fields.v[j]) == 0)
-                plan_error(p, "fields", c->fields.v[i], "'%s' is listed twice", c->fields.v[i]);
     }
+    plan_once(p, "fields", &c->fields);
     p->out[0] = out;
 }
 

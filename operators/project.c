@@ -159,7 +159,6 @@ static void project_process(void *self, struct op_ctx *x, int port, const struct
     struct batch *out = batch_copy(x->arena, b);
     out->schema = x->out[0];
     out->cols = cols;
-    out->encoded = NULL;
     x->count->passed += b->n;
     op_emit(x, 0, out);
 }

@@ -146,7 +146,6 @@ static void process_running(struct sketch_op *s, struct op_ctx *x, const struct 
     struct batch *out = batch_copy(x->arena, b);
     out->schema = x->out[0];
     out->cols = cols;
-    out->encoded = NULL;
     x->count->passed += b->n;
     op_emit(x, 0, out);
 }

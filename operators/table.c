@@ -237,7 +237,7 @@ static uint32_t table_file_pull(void *self, struct op_ctx *x, int64_t off, uint3
     decode_rows_begin(&rows, x->arena, x->out[0], n ? n : 1, false);
     for (uint32_t i = 0; i < n; i++) {
         decode_record(t->decoder, t->v[off + i].p, t->v[off + i].len, &rows, i, &e);
-        time[i] = -JOIN_TIME_MAX;
+        time[i] = -WINDOW_TIME_MAX;
         wm[i] = TIME_MIN;
     }
     wm[n] = off + n == t->n ? TIME_MAX - 1 : TIME_MIN;

@@ -155,7 +155,6 @@ static void union_process(void *self, struct op_ctx *x, int port, const struct b
     struct batch *out = batch_copy(x->arena, b);
     out->schema = s->schema;
     out->cols = cols;
-    out->encoded = NULL;
     op_emit(x, 0, out);
 }
 

@@ -25,6 +25,12 @@ static inline int64_t saturate(int64_t a, int64_t b) {
     int64_t t;
     return __builtin_add_overflow(a, b, &t) ? (b < 0 ? TIME_MIN : TIME_MAX) : t;
 }
+/* The first multiple of `step` after t. */
+static inline int64_t window_next(int64_t t, int64_t step) {
+    if (t < -4 * WINDOW_TIME_MAX)
+        return TIME_MIN;
+    return t > 4 * WINDOW_TIME_MAX ? TIME_MAX : floor_to(t, step) + step;
+}
 
 struct window_grid {
     int64_t every, size, width; /* width: of a slice */

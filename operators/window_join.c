@@ -41,8 +41,7 @@ static const struct window_join_self *self_of(const struct joins *s) {
 /* ---- windows ---- */
 
 static int64_t window_start(const struct joins *s, int64_t time) {
-    int64_t size = self_of(s)->size, r = time % size;
-    return time - (r < 0 ? r + size : r);
+    return floor_to(time, self_of(s)->size);
 }
 
 static int64_t window_due(const struct joins *s, int64_t time) {
@@ -50,14 +49,14 @@ static int64_t window_due(const struct joins *s, int64_t time) {
 }
 
 static int64_t window_fired(const struct joins *s, int64_t bound) {
-    if (bound < -4 * JOIN_TIME_MAX)
+    if (bound < -4 * WINDOW_TIME_MAX)
         return TIME_MIN;
-    return bound > 4 * JOIN_TIME_MAX ? bound : window_start(s, bound);
+    return bound > 4 * WINDOW_TIME_MAX ? bound : window_start(s, bound);
 }
 
-static int64_t window_next(const struct joins *s, int64_t bound) {
+static int64_t window_next_end(const struct joins *s, int64_t bound) {
     int64_t fired = window_fired(s, bound);
-    return join_add(fired, fired == TIME_MIN ? 0 : self_of(s)->size);
+    return saturate(fired, fired == TIME_MIN ? 0 : self_of(s)->size);
 }
 
 static void window_placed(struct joins *s, struct join_group *g, int side, struct join_row r) {
@@ -98,7 +97,7 @@ static const struct join_kind window_kind = { .due = window_due,
                                               .fire = window_fire,
                                               .room = window_room,
                                               .fired = window_fired,
-                                              .next = window_next };
+                                              .next = window_next_end };
 
 static void window_join_plan(struct op_plan *p) {
     const struct window_join_config *c = p->config;

@@ -71,11 +71,4 @@ void window_late_emit(struct window_late *l, struct op_ctx *x);
  * True: rejected. */
 bool window_bad_time(struct op_ctx *x, const struct batch *b, uint32_t row);
 void window_long_key(struct op_ctx *x, const struct batch *b, uint32_t row);
-
-/* The first multiple of `step` after t. */
-static inline int64_t window_next(int64_t t, int64_t step) {
-    if (t < -4 * WINDOW_TIME_MAX)
-        return TIME_MIN;
-    return t > 4 * WINDOW_TIME_MAX ? TIME_MAX : floor_to(t, step) + step;
-}
 #endif
