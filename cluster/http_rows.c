@@ -115,7 +115,7 @@ static int find_sink(struct coord *c, const char *name, const char *task, uint64
     const struct flow *f = plan_find(c->plan, name);
     for (int i = 0; f && i < f->ntasks; i++) {
         const struct flow_task *t = &f->tasks[i];
-        const struct task_def *d = f->stage[t->first + t->nstages - 1]->def;
+        const struct task_def *d = flow_last(f, t)->def;
         if (strcmp(d->op->name, "discard") != 0 || (task && strcmp(task, t->id) != 0))
             continue;
         *instance = d->instance;

@@ -85,7 +85,7 @@ static void on_dead(void *arg, struct task *t, const char *key, const char *json
 
 static struct task *last_stage(const struct run *r, int i) {
     const struct flow_task *t = &r->flow->tasks[i];
-    return exec_find(r->ex, r->flow->stage[t->first + t->nstages - 1]->def->instance);
+    return exec_find(r->ex, flow_last(r->flow, t)->def->instance);
 }
 
 static void bind_sinks(struct run *r) {

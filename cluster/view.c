@@ -12,10 +12,6 @@ enum { NAMES_MAX = 16 /* of other dataflows, in one list */ };
 
 const char *const flow_state_words[] = { "RUNNING", "DEGRADED", "FAILED" };
 
-static const struct inst *last_stage(const struct flow *f, const struct flow_task *t) {
-    return f->stage[t->first + t->nstages - 1];
-}
-
 /* The other dataflows that use the instance, oldest use last in the plan's list: newest first. */
 static void add_others(struct sbuf *out, const struct inst *in, const struct flow *f) {
     int n = 0;
@@ -77,8 +73,7 @@ void view_histories(struct coord *c, const struct flow *f, struct sbuf *out) {
     int n = 0;
     sbuf_adds(out, "\"history_from\":[");
     for (int i = 0; i < f->ntasks; i++) {
-        const struct history_entry *h =
-            coord_history(c, last_stage(f, &f->tasks[i])->def->instance);
+        const struct history_entry *h = coord_history(c, flow_last(f, &f->tasks[i])->def->instance);
         if (!h || h->offset < 0)
             continue;
         sbuf_printf(out, "%s{\"task\":", n++ ? "," : "");
@@ -94,7 +89,7 @@ void view_removed(const struct flow *f, struct sbuf *out) {
     int kept = 0;
     struct sbuf by = { 0 };
     for (int i = 0; i < f->ntasks; i++) {
-        const struct inst *in = last_stage(f, &f->tasks[i]);
+        const struct inst *in = flow_last(f, &f->tasks[i]);
         if (in->refs < 2)
             continue;
         sbuf_printf(&by, "%s{\"task\":", kept++ ? "," : "");
@@ -173,7 +168,7 @@ static void add_flow(struct stats *st, const struct dataflow *d, const struct fl
         rejected += en ? en->s.counts.rejected : 0;
     }
     for (int i = 0; i < f->ntasks; i++)
-        shared += last_stage(f, &f->tasks[i])->refs > 1;
+        shared += flow_last(f, &f->tasks[i])->refs > 1;
     sbuf_adds(out, "\"name\":");
     text_json(out, d->name);
     sbuf_adds(out, ",\"tenant\":");
@@ -243,7 +238,7 @@ static struct sums task_sums(const struct stats *st, const struct flow *f,
 
 static void add_detail(struct coord *c, const struct stats *st, const struct flow *f,
                        const struct flow_task *t, struct sbuf *out) {
-    const struct inst *in = last_stage(f, t);
+    const struct inst *in = flow_last(f, t);
     struct sums s = task_sums(st, f, t);
     sbuf_adds(out, "{\"id\":");
     text_json(out, t->id);

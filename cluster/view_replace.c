@@ -6,22 +6,11 @@
 
 enum { NAMES_MAX = 16 /* of other dataflows, in one list */ };
 
-static const struct inst *last_stage(const struct flow *f, const struct flow_task *t) {
-    return f->stage[t->first + t->nstages - 1];
-}
-
 static bool uses(const struct flow *f, const struct inst *in) {
     for (int i = 0; i < f->nuses; i++)
         if (f->uses[i].inst == in)
             return true;
     return false;
-}
-
-static const struct flow_task *find_task(const struct flow *f, const char *id) {
-    for (int i = 0; i < f->ntasks; i++)
-        if (strcmp(f->tasks[i].id, id) == 0)
-            return &f->tasks[i];
-    return NULL;
 }
 
 /* The former task whose instance begins another's state; NULL: none. */
@@ -65,7 +54,7 @@ struct counts {
 static void add_task(const struct flow *f, const struct flow *former, const struct flow_task *t,
                      const struct change_take *takes, int ntakes, struct counts *n,
                      struct sbuf *out) {
-    const struct flow_task *old = find_task(former, t->id), *from = NULL;
+    const struct flow_task *old = flow_find_task(former, t->id), *from = NULL;
     bool kept = true, running = true;
     for (int k = 0; k < t->nstages; k++) {
         const struct inst *in = f->stage[t->first + k];
@@ -91,7 +80,7 @@ static void add_task(const struct flow *f, const struct flow *former, const stru
 static int add_removed(const struct flow *f, const struct flow *former, struct sbuf *out) {
     int n = 0;
     for (int i = 0; i < former->ntasks; i++) {
-        const struct inst *in = last_stage(former, &former->tasks[i]);
+        const struct inst *in = flow_last(former, &former->tasks[i]);
         int names = 0;
         if (uses(f, in))
             continue;

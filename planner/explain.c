@@ -284,9 +284,9 @@ static void explain_task(struct explaining *e, int i) {
     const struct flow *f = e->f;
     struct explain *x = &e->v[i];
     const struct flow_task *t = &f->tasks[i];
-    x->inst = f->stage[t->first + t->nstages - 1];
+    x->inst = flow_last(f, t);
     for (int j = 0; j < i; j++)
-        if (f->stage[f->tasks[j].first + f->tasks[j].nstages - 1] == x->inst) {
+        if (flow_last(f, &f->tasks[j]) == x->inst) {
             x->kind = EXPLAIN_DUPLICATE;
             x->parent = f->tasks[j].id;
             return;

@@ -248,6 +248,13 @@ struct flow *plan_find(const struct plan *p, const char *name) {
     return f;
 }
 
+const struct flow_task *flow_find_task(const struct flow *f, const char *id) {
+    for (int i = 0; i < f->ntasks; i++)
+        if (strcmp(f->tasks[i].id, id) == 0)
+            return &f->tasks[i];
+    return NULL;
+}
+
 int plan_unknown(const struct plan *p, const char *name, struct err *e) {
     enum { NAMES_MAX = 10000 };
     const char **names = malloc(sizeof *names * NAMES_MAX);

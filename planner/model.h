@@ -138,6 +138,11 @@ struct flow *plan_find(const struct plan *p, const char *name);
 /* ERR_NOTFOUND, with the nearest name. */
 int plan_unknown(const struct plan *p, const char *name, struct err *e);
 struct inst *plan_instance(const struct plan *p, uint64_t number);
+const struct flow_task *flow_find_task(const struct flow *f, const char *id); /* NULL: none */
+/* The stage whose rows others read, or the sink. */
+static inline struct inst *flow_last(const struct flow *f, const struct flow_task *t) {
+    return f->stage[t->first + t->nstages - 1];
+}
 
 /* ---- inside the planner ---- */
 /* First instance of a signature; walk on with inst->next_sig. */

@@ -11,13 +11,6 @@ struct taking {
     int rc;
 };
 
-static const struct flow_task *find_task(const struct flow *f, const char *id) {
-    for (int i = 0; i < f->ntasks; i++)
-        if (strcmp(f->tasks[i].id, id) == 0)
-            return &f->tasks[i];
-    return NULL;
-}
-
 /* ---- whether a stage can take over from another ---- */
 
 static bool same_fields(const struct schema *a, const struct schema *b) {
@@ -121,7 +114,8 @@ static void unknown(struct taking *t, const struct state_from *p, const struct f
 }
 
 static void take_task(struct taking *t, const struct state_from *p) {
-    const struct flow_task *task = find_task(t->f, p->task), *old = find_task(t->former, p->from);
+    const struct flow_task *task = flow_find_task(t->f, p->task),
+                           *old = flow_find_task(t->former, p->from);
     char text[600];
     int stages = 0;
     if (!task || !old) {
